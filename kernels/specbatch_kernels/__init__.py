@@ -1,0 +1,1 @@
+"""Compute kernels of specbatch, each beside its reference twin."""

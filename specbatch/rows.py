@@ -1,0 +1,206 @@
+"""The nouns that travel: ``Prompt`` (frozen) → ``Row`` (mutable, engine only) → ``Answer`` (frozen).
+
+All times are seconds on the run clock, whose zero is the first start of the run (attempts that
+resume it continue the same clock).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """How a row ended. ``OK`` and ``TRUNCATED`` carry text; the others carry an error."""
+
+    OK = "ok"
+    TRUNCATED = "truncated"
+    REJECTED = "rejected"
+    ERROR = "error"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
+class FinishReason(StrEnum):
+    """Why generation ended: ``stop`` is an end-of-sequence token or a stop string."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """Everything per row that shapes the text.
+
+    Attributes:
+        temperature: 0 is greedy (ties: lowest token id).
+        top_k: Keep the k most likely tokens; 0 keeps all.
+        top_p: Keep the smallest set of most likely tokens whose mass reaches this.
+        min_p: Drop tokens whose probability is below this times the largest.
+        repetition_penalty: Divides positive, multiplies negative logits of tokens already in the
+            prompt or the output (CTRL, Keskar et al. 2019, section 4.1).
+        max_tokens: Upper bound on output tokens, at least 1.
+        stop: Strings that end the text; the match itself is not part of the output.
+        seed: Replaces the row key in the randomness address (``None``: the row key is used).
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """What was promised to a row; ``None`` means not promised.
+
+    Attributes:
+        deadline: Latest completion, seconds on the run clock.
+        tpot_ms: Mean milliseconds per output token after the first.
+        ttft_ms: Milliseconds from arrival to the first output token.
+    """
+
+    deadline: float | None = None
+    tpot_ms: float | None = None
+    ttft_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One input row, tokenised and ready to be scheduled.
+
+    Attributes:
+        row_index: Position in the input; orders the output and nothing else.
+        key: Resume key and randomness address: 32 hex digits over prompt, parameters, occurrence.
+        token_ids: Prompt tokens, at least one.
+        arrival: Before this time the row does not exist.
+    """
+
+    row_index: int
+    key: str
+    id: str | None
+    tier: str
+    token_ids: tuple[int, ...]
+    params: SamplingParams
+    slo: Slo = Slo()
+    arrival: float = 0.0
+    owner: str | None = None
+
+
+@dataclass(slots=True)
+class Row:
+    """A prompt inside the engine. Only committed tokens ever enter it.
+
+    Attributes:
+        prompt: The frozen input.
+        output: Committed output tokens.
+        pages: Page numbers that hold this row's keys and values, in logical order.
+        cached: How many leading tokens of prompt + output have keys and values stored.
+    """
+
+    prompt: Prompt
+    output: list[int] = field(default_factory=list)
+    pages: list[int] = field(default_factory=list)
+    cached: int = 0
+    cached_prompt_tokens: int = 0
+    admitted_at: float | None = None
+    first_token_at: float | None = None
+    num_preemptions: int = 0
+    recomputed_tokens: int = 0
+    target_passes: int = 0
+    prefill_flops: float = 0.0
+    verify_flops: float = 0.0
+    high_water: int = 0
+
+    @property
+    def committed(self) -> int:
+        """Number of committed tokens, prompt included."""
+        return len(self.prompt.token_ids) + len(self.output)
+
+    def token(self, position: int) -> int:
+        """Committed token at a logical position (0 is the first prompt token)."""
+        prompt = self.prompt.token_ids
+        return prompt[position] if position < len(prompt) else self.output[position - len(prompt)]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The end of one row, with its latency and its compute. Becomes one output row."""
+
+    row_index: int
+    key: str
+    id: str | None
+    tier: str
+    status: Status
+    error_code: str | None = None
+    error_message: str | None = None
+    finish_reason: FinishReason | None = None
+    text: str | None = None
+    token_ids: tuple[int, ...] = ()
+    prompt_tokens: int = 0
+    cached_prompt_tokens: int = 0
+    slo: Slo = Slo()
+    arrival: float = 0.0
+    admitted_at: float | None = None
+    first_token_at: float | None = None
+    finished_at: float = 0.0
+    num_preemptions: int = 0
+    recomputed_tokens: int = 0
+    target_passes: int = 0
+    prefill_flops: float = 0.0
+    verify_flops: float = 0.0
+
+    @property
+    def output_tokens(self) -> int:
+        """Number of output tokens, a final end-of-sequence token included."""
+        return len(self.token_ids)
+
+    @property
+    def queued_s(self) -> float | None:
+        """Seconds between arrival and admission."""
+        return None if self.admitted_at is None else self.admitted_at - self.arrival
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Seconds between arrival and the first output token."""
+        return None if self.first_token_at is None else self.first_token_at - self.arrival
+
+    @property
+    def tpot_ms(self) -> float | None:
+        """Mean milliseconds per output token after the first; null below two tokens."""
+        if self.first_token_at is None or self.output_tokens < 2:
+            return None
+        return 1e3 * (self.finished_at - self.first_token_at) / (self.output_tokens - 1)
+
+    @property
+    def e2e_s(self) -> float | None:
+        """Seconds between arrival and the last token; null for rows that never ran."""
+        return None if self.first_token_at is None else self.finished_at - self.arrival
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the row has text."""
+        return self.status in (Status.OK, Status.TRUNCATED)
+
+    @property
+    def deadline_met(self) -> bool | None:
+        """Whether the row finished by its deadline; null without one."""
+        if self.slo.deadline is None:
+            return None
+        return self.succeeded and self.finished_at <= self.slo.deadline
+
+    @property
+    def slo_met(self) -> bool | None:
+        """Whether every promise was kept; null when none was made."""
+        checks: list[bool] = []
+        if self.slo.deadline is not None:
+            checks.append(self.finished_at <= self.slo.deadline)
+        if self.slo.tpot_ms is not None:
+            checks.append(self.tpot_ms is None or self.tpot_ms <= self.slo.tpot_ms)
+        if self.slo.ttft_ms is not None:
+            checks.append(self.ttft_s is not None and 1e3 * self.ttft_s <= self.slo.ttft_ms)
+        return (self.succeeded and all(checks)) if checks else None
