@@ -1,4 +1,4 @@
-"""The nouns that travel: ``Prompt`` (frozen) → ``Row`` (mutable, engine only) → ``Answer`` (frozen).
+"""The nouns that travel: ``RawPrompt`` → ``Prompt`` (frozen) → ``Row`` (mutable, engine only) → ``Answer`` (frozen).
 
 All times are seconds on the run clock, whose zero is the first start of the run (attempts that
 resume it continue the same clock).
@@ -6,6 +6,7 @@ resume it continue the same clock).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -67,6 +68,29 @@ class Slo:
     deadline: float | None = None
     tpot_ms: float | None = None
     ttft_ms: float | None = None
+
+
+Message = Mapping[str, object]
+"""One chat turn as plain Python values: at least ``role`` and ``content``."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawPrompt:
+    """One input row as read from the table, before chat template and tokenizer.
+
+    Attributes:
+        content: The prompt string, or the conversation as plain Python values.
+    """
+
+    row_index: int
+    key: str
+    id: str | None
+    tier: str
+    content: str | tuple[Message, ...]
+    params: SamplingParams
+    slo: Slo = Slo()
+    arrival: float = 0.0
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
