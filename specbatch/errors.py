@@ -89,7 +89,7 @@ class LockedError(SpecbatchError):
     exit_code = ExitCode.LOCKED
 
 
-class Interrupted(SpecbatchError):
+class Interrupted(SpecbatchError):  # noqa: N818 - not an error of anything: the user asked
     """A signal ended the run; finished rows are committed."""
 
     def __init__(self, what: str, exit_code: ExitCode, hint: str = "") -> None:
@@ -97,7 +97,7 @@ class Interrupted(SpecbatchError):
         self.exit_code = exit_code
 
 
-class RowFault(Exception):
+class RowFault(Exception):  # noqa: N818 - a fact about a row that becomes data
     """One row cannot be answered. Its output row carries the code and the message.
 
     Args:

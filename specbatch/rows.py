@@ -1,4 +1,4 @@
-"""The nouns that travel: ``RawPrompt`` → ``Prompt`` (frozen) → ``Row`` (mutable, engine only) → ``Answer`` (frozen).
+"""The nouns that travel: ``RawPrompt`` → ``Prompt`` → ``Row`` (the only mutable one) → ``Answer``.
 
 All times are seconds on the run clock, whose zero is the first start of the run (attempts that
 resume it continue the same clock).

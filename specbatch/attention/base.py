@@ -1,0 +1,37 @@
+"""The contract of every attention kernel."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from specbatch.engine.step import Step
+
+
+class AttentionPass(Protocol):
+    """Attention of one step, the same for all its layers."""
+
+    def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Each token attends to the positions of its row up to its own.
+
+        Args:
+            queries: ``[T, num_heads, head_dim]``, rotated.
+            keys: The layer's store, ``[num_slots, num_kv_heads, head_dim]``; this step's tokens
+                are already in it.
+            values: Same shape.
+
+        Returns:
+            ``[T, num_heads, head_dim]``.
+        """
+        ...
+
+
+class Attention(Protocol):
+    """A kernel family."""
+
+    name: str
+
+    def prepare(self, step: Step) -> AttentionPass:
+        """Do what all layers share (indices, masks) once."""
+        ...
