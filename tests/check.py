@@ -1,0 +1,47 @@
+"""The one check command: lint, format, types, tests. Stops at the first that fails.
+
+Usage: ``python tests/check.py [PYTEST ARGUMENTS]``, from anywhere; arguments go to pytest.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def stages(pytest_args: list[str]) -> list[tuple[str, list[str]]]:
+    """Name and module command line of every stage, in order."""
+    return [
+        ("lint", ["ruff", "check", "."]),
+        ("format", ["ruff", "format", "--check", "."]),
+        ("types", ["mypy", "--strict"]),
+        ("tests", ["pytest", *pytest_args]),
+    ]
+
+
+def main(pytest_args: list[str]) -> int:
+    """Runs the stages with this interpreter; returns the exit code of the first that fails, else 0."""
+    # Without this, a test run on busy shared cores spends its time waiting in OpenMP's spin loops.
+    environment = {"OMP_WAIT_POLICY": "passive", **os.environ}
+    for name, command in stages(pytest_args):
+        sys.stdout.write(f"== {name}: {' '.join(command)}\n")
+        sys.stdout.flush()
+        start = time.perf_counter()
+        code = subprocess.run(
+            [sys.executable, "-m", *command], cwd=ROOT, env=environment, check=False
+        ).returncode
+        seconds = time.perf_counter() - start
+        if code:
+            sys.stdout.write(f"== {name}: FAILED with exit code {code} after {seconds:.0f} s\n")
+            return code
+        sys.stdout.write(f"== {name}: passed in {seconds:.0f} s\n\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
