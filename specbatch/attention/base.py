@@ -6,7 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from specbatch.engine.step import Step
+from specbatch.step import Step
 
 
 class AttentionPass(Protocol):

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from specbatch.engine.step import Step, Work, build_step
 from specbatch.rows import Prompt, Row, SamplingParams
+from specbatch.step import Step, Work, build_step
 
 KEY_BLOCK = 128
 """Keys are padded to a multiple of this many."""

@@ -7,11 +7,12 @@ operation here sees more than one token's keys and every sum has a fixed shape.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from specbatch.engine.step import Step
+from specbatch.step import Step
 
 BLOCK = 64
 """Keys in a block."""
@@ -37,7 +38,7 @@ class ReferencePass:
         """See :class:`specbatch.attention.base.AttentionPass`."""
         out = torch.empty_like(queries)
         starts = self.step.row_starts
-        for row, (first, end) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+        for row, (first, end) in enumerate(pairwise(starts)):
             for token in range(first, end):
                 slots = self._slots(row, int(self.step.positions[token]) + 1)
                 out[token] = attend_one(queries[token], keys[slots], values[slots])
