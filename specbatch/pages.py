@@ -117,6 +117,10 @@ class PagePool:
             self._by_content[parent] = pages[index]
             self._content[pages[index]] = parent
 
+    def exclusive(self, pages: Sequence[int]) -> list[int]:
+        """Those of a row's pages that no other row holds."""
+        return [page for page in pages if self._refs[page] == 1]
+
     def forget(self, pages: Sequence[int]) -> None:
         """Stop sharing these pages: their content is not to be trusted."""
         for page in pages:

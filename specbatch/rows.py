@@ -115,7 +115,7 @@ class Prompt:
     owner: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Row:
     """A prompt inside the engine. Only committed tokens ever enter it.
 
@@ -124,6 +124,7 @@ class Row:
         output: Committed output tokens.
         pages: Page numbers that hold this row's keys and values, in logical order.
         cached: How many leading tokens of prompt + output have keys and values stored.
+        high_water: Most tokens ever cached; computing below it is recomputation.
     """
 
     prompt: Prompt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -57,6 +57,17 @@ class Step:
     def num_tokens(self) -> int:
         """T."""
         return self.row_starts[-1]
+
+    def to(self, device: torch.device) -> Step:
+        """The same step with its tensors on a device."""
+        return replace(
+            self,
+            tokens=self.tokens.to(device, non_blocking=True),
+            positions=self.positions.to(device, non_blocking=True),
+            slots=self.slots.to(device, non_blocking=True),
+            page_table=self.page_table.to(device, non_blocking=True),
+            wanted=self.wanted.to(device, non_blocking=True),
+        )
 
 
 def build_step(work: Sequence[Work], page_size: int) -> Step:

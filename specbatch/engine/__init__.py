@@ -1,0 +1,1 @@
+"""The engine: one rule instead of phases, computed step by step."""

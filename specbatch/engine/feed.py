@@ -1,0 +1,91 @@
+"""What the engine asks of its surroundings, and what it offers them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specbatch.errors import RowFault
+from specbatch.ledger import EngineStats
+from specbatch.models.config import ModelConfig
+from specbatch.progress import Snapshot
+from specbatch.rows import Answer, Prompt, Status
+from specbatch.text.encoder import PromptEncoder
+
+
+class Feed(Protocol):
+    """The rows of a job: numbers for scheduling, prompts on demand.
+
+    Attributes:
+        rows: Row indices still to answer, int64 ``[n]``.
+        arrival: Seconds on the run clock, float64 ``[n]``.
+        deadline: Seconds on the run clock, ``inf`` when none, float64 ``[n]``.
+        priority: Tier priority, lower is more urgent, int16 ``[n]``.
+    """
+
+    rows: NDArray[np.int64]
+    arrival: NDArray[np.float64]
+    deadline: NDArray[np.float64]
+    priority: NDArray[np.int16]
+
+    def fetch(self, row_index: int) -> Prompt:
+        """Read and tokenise one row.
+
+        Raises:
+            RowFault: The row cannot be answered.
+        """
+        ...
+
+
+class Host(Protocol):
+    """What the engine calls back, always on its own thread."""
+
+    def now(self) -> float:
+        """Seconds on the run clock."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Nothing to do for this long, unless a stop is requested."""
+        ...
+
+    def deliver(self, answer: Answer) -> None:
+        """A row ended."""
+        ...
+
+    def refuse(self, row_index: int, status: Status, fault: RowFault) -> None:
+        """A row ended before it had a prompt: faulty (``rejected``) or ``expired``."""
+        ...
+
+    def tick(self, snapshot: Snapshot) -> None:
+        """A step ended; must return at once."""
+        ...
+
+    def stop_requested(self) -> bool:
+        """Whether to leave after this step."""
+        ...
+
+
+class Engine(Protocol):
+    """Something that answers rows."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Shape of the target model."""
+        ...
+
+    @property
+    def encoder(self) -> PromptEncoder:
+        """Turns raw prompts into tokens of this model."""
+        ...
+
+    @property
+    def numerics(self) -> Mapping[str, str]:
+        """Device class, number format and kernels: what can change a row's last bits."""
+        ...
+
+    def run(self, feed: Feed, host: Host) -> EngineStats:
+        """Answer every row of the feed, or stop early when the host asks for it."""
+        ...

@@ -1,0 +1,26 @@
+"""Threads: how many, and how they wait. Importable without torch, since it must come before it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+
+SPIN_COUNT = 2000
+"""Loop turns (some microseconds) an OpenMP worker spins before it parks."""
+
+
+def prepare_environment(environ: MutableMapping[str, str]) -> None:
+    """Make OpenMP workers park soon instead of spinning; what the user has set stays.
+
+    On cores shared with another process the default (spin for milliseconds) makes workers burn the
+    time slices their partners need, and throughput collapses. Must run before torch is imported.
+    """
+    if "OMP_WAIT_POLICY" not in environ:
+        environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,1 @@
+"""Who runs when: waiting rows by urgency, admission, chunked prefill, preemption."""

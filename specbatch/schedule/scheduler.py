@@ -1,0 +1,153 @@
+"""Iteration-level scheduling: which rows run, and how many tokens of each a pass computes.
+
+One rule instead of phases: a row's work is what is committed but not cached. Rows that need one
+token (decoding) come first, then prompt chunks by urgency within the step's prefill budget. A row
+that needs a page when none is left takes those of the least urgent row, which is parked and computed
+again later (never one more urgent than itself).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specbatch.pages import PagePool
+from specbatch.rows import Row
+from specbatch.schedule.waiting import Urgency
+from specbatch.step import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one step.
+
+    Attributes:
+        max_rows: Rows in flight.
+        prefill_chunk: Tokens that rows with more than one token to compute may take together.
+    """
+
+    max_rows: int
+    prefill_chunk: int
+
+
+class Scheduler:
+    """Rows in flight and rows parked.
+
+    Args:
+        pool: The K/V pages.
+        limits: Bounds of a step.
+        priority: Tier name → priority.
+    """
+
+    def __init__(self, pool: PagePool, limits: Limits, priority: Callable[[str], int]) -> None:
+        self.pool = pool
+        self.limits = limits
+        self.running: list[Row] = []
+        self.parked: list[Row] = []
+        self._priority = priority
+
+    def urgency(self, row: Row, now: float) -> Urgency:
+        """The row's place in every queue."""
+        prompt = row.prompt
+        deadline = math.inf if prompt.slo.deadline is None else prompt.slo.deadline
+        rank = self._priority(prompt.tier)
+        return Urgency(deadline < now, deadline, rank, prompt.arrival, prompt.row_index)
+
+    def next_parked(self, now: float) -> Row | None:
+        """The most urgent row that waits for pages."""
+        return min(self.parked, key=lambda row: self.urgency(row, now), default=None)
+
+    def has_room_for(self, row: Row) -> bool:
+        """Whether a row's committed tokens and the next one fit beside what is already promised."""
+        if len(self.running) >= self.limits.max_rows:
+            return False
+        promised = sum(self.pool.pages_for(r.committed + 1) - len(r.pages) for r in self.running)
+        return self.pool.available - promised >= self.pool.pages_for(row.committed + 1)
+
+    def park(self, row: Row) -> None:
+        """Keep a tokenised row that cannot run yet."""
+        self.parked.append(row)
+
+    def start(self, row: Row) -> None:
+        """Put a row in flight, with every page of its text that is already computed.
+
+        At least one token is left to compute, since the next token needs its logits.
+        """
+        if row in self.parked:
+            self.parked.remove(row)
+        tokens = (*row.prompt.token_ids, *row.output)
+        row.pages = self.pool.match(tokens, len(tokens) - 1)
+        row.cached = len(row.pages) * self.pool.page_size
+        self.running.append(row)
+
+    def remove(self, row: Row) -> None:
+        """Let go of a row, in flight or parked, and of its pages."""
+        (self.running if row in self.running else self.parked).remove(row)
+        self.pool.release(row.pages)
+        row.pages = []
+
+    def plan(self, now: float) -> list[Work]:
+        """Choose the work of one step; every row of it owns the pages it needs.
+
+        Returns:
+            Empty only when nothing is in flight.
+        """
+        rows = sorted(self.running, key=lambda row: self.urgency(row, now))
+        work: list[Work] = []
+        budget = self.limits.prefill_chunk
+        for row in [r for r in rows if _pending(r) == 1] + [r for r in rows if _pending(r) > 1]:
+            count = min(_pending(row), budget) if _pending(row) > 1 else 1
+            if row not in self.running or count == 0:
+                continue
+            safe = [item.row for item in work]
+            if self._grow(row, row.cached + count, safe, now):
+                work.append(Work(row, count))
+                budget -= count if count > 1 else 0
+        return work
+
+    def commit(self, work: Work) -> None:
+        """Record that the pass computed this work: the tokens are cached, full pages are shared."""
+        row = work.row
+        before = row.cached
+        row.recomputed_tokens += max(0, min(row.high_water, before + work.count) - before)
+        row.cached = before + work.count
+        row.high_water = max(row.high_water, row.cached)
+        size = self.pool.page_size
+        if row.cached // size > before // size:
+            tokens = (*row.prompt.token_ids, *row.output)[: row.cached]
+            self.pool.publish(row.pages, tokens, before // size)
+
+    def check(self) -> None:
+        """Assert the invariants of pool and rows (tests run it after every step)."""
+        self.pool.check([row.pages for row in (*self.running, *self.parked)])
+        assert len(self.running) <= self.limits.max_rows, "more rows in flight than allowed"
+        for row in self.running:
+            assert row.cached < row.committed, "a row in flight has nothing to compute"
+            assert row.cached <= len(row.pages) * self.pool.page_size, "cached tokens without a page"
+        for row in self.parked:
+            assert not row.pages, "a parked row holds pages"
+            assert not row.cached, "a parked row has cached tokens"
+
+    def _grow(self, row: Row, tokens: int, safe: list[Row], now: float) -> bool:
+        """Give a row pages for its first ``tokens`` tokens; false when it had to be parked."""
+        missing = self.pool.pages_for(tokens) - len(row.pages)
+        while missing > self.pool.available:
+            others = [r for r in self.running if r not in safe]
+            victim = max(others, key=lambda r: self.urgency(r, now))
+            self._preempt(victim)
+            if victim is row:
+                return False
+        row.pages += self.pool.allocate(max(0, missing)) or []
+        return True
+
+    def _preempt(self, row: Row) -> None:
+        self.remove(row)
+        row.cached = 0
+        row.num_preemptions += 1
+        self.parked.append(row)
+
+
+def _pending(row: Row) -> int:
+    """Tokens committed but not cached."""
+    return row.committed - row.cached
