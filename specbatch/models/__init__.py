@@ -1,0 +1,1 @@
+"""Models: where they come from, how their files are read, and the decoder that runs them."""

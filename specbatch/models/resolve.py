@@ -1,0 +1,166 @@
+"""From what the user wrote after ``--model`` to files on disk.
+
+Imports neither torch nor a model library: a finished job asks for the model's digest and must end
+in well under a second.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from specbatch.errors import ModelError
+from specbatch.models.catalog import CATALOG
+from specbatch.models.config import read_json
+from specbatch.models.files import (
+    CONFIG,
+    CONVERSION,
+    MANIFEST,
+    TOKENIZER,
+    ModelFiles,
+    cache_root,
+    side_digest,
+    weights_digest,
+)
+from specbatch.models.pull import installed_directory, is_installed, pull
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
+_INDEX = "model.safetensors.index.json"
+
+
+def resolve_model(spec: str, *, allow_download: bool = True, report: Callable[[str], None]) -> ModelFiles:
+    """Find a model, fetching it when it is not on this machine.
+
+    Args:
+        spec: An alias of the catalogue, a directory of safetensors, a ``.gguf`` file, or a Hugging
+            Face id, optionally with ``@revision``; looked up in that order.
+        allow_download: Whether the network may be used.
+        report: Receives progress, one line each.
+
+    Raises:
+        ModelError: There is no such model, or it cannot be fetched or used.
+    """
+    if spec in CATALOG:
+        entry = CATALOG[spec]
+        if not allow_download and not is_installed(entry):
+            raise ModelError(f"{spec} is not on this machine", f"run: specbatch model pull {spec}")
+        pull(entry, report)
+        directory = installed_directory(entry)
+        return _gguf_files(spec, directory / Path(entry.member).name, directory)
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        return _directory_files(spec, path)
+    if path.suffix == ".gguf":
+        return _loose_gguf(spec, path, report)
+    if _HUB_ID.fullmatch(spec) and not spec.startswith("."):
+        return _hub_files(spec, allow_download, report)
+    close = difflib.get_close_matches(spec, CATALOG, n=1)
+    suggestion = f"did you mean {close[0]}?" if close else f"aliases: {', '.join(CATALOG)}"
+    raise ModelError(
+        f"there is no model {spec!r}: neither an alias, a directory, a .gguf file nor a Hugging Face id",
+        suggestion,
+    )
+
+
+def _gguf_files(name: str, weights: Path, directory: Path) -> ModelFiles:
+    """A GGUF file whose side files have been converted into ``directory``."""
+    manifest = read_json(directory / MANIFEST)
+    return ModelFiles(
+        name=name,
+        directory=directory,
+        weights=(weights,),
+        format="gguf",
+        digest=weights_digest([weights]),
+        side_digest=side_digest(directory),
+        quantization=str(manifest.get("quantization")),
+    )
+
+
+def _loose_gguf(name: str, path: Path, report: Callable[[str], None]) -> ModelFiles:
+    """A GGUF file of the user's; its side files are converted once, into the cache."""
+    if not path.is_file():
+        raise ModelError(f"there is no file {path}")
+    directory = cache_root() / "gguf" / f"{weights_digest([path])[:32]}-v{CONVERSION}"
+    if not (directory / MANIFEST).exists():
+        # Heavy (torch, transformers), and needed once per file.
+        from specbatch.models.gguf_convert import write_side_files  # noqa: PLC0415
+
+        report(f"converting configuration and tokenizer of {path.name}")
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".", dir=directory.parent) as work:
+            staged = Path(work) / "model"
+            write_side_files(path, staged)
+            try:
+                staged.rename(directory)
+            except OSError:
+                # Another process was faster, with the same files.
+                if not (directory / MANIFEST).exists():
+                    raise
+    return _gguf_files(name, path, directory)
+
+
+def _directory_files(name: str, directory: Path) -> ModelFiles:
+    """A Hugging Face directory: configuration, tokenizer and safetensors."""
+    for needed, hint in (
+        (CONFIG, "a model directory holds config.json, tokenizer.json and *.safetensors"),
+        (TOKENIZER, "save it with transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"),
+    ):
+        if not (directory / needed).is_file():
+            raise ModelError(f"{directory} has no {needed}", hint)
+    weights = _safetensors(directory)
+    return ModelFiles(
+        name=name,
+        directory=directory,
+        weights=weights,
+        format="safetensors",
+        digest=weights_digest(weights),
+        side_digest=side_digest(directory),
+        quantization="none",
+    )
+
+
+def _safetensors(directory: Path) -> tuple[Path, ...]:
+    """Weight files in name order: those of the index, or the only one there is."""
+    index = directory / _INDEX
+    if index.exists():
+        parts = read_json(index).get("weight_map")
+        if not isinstance(parts, dict):
+            raise ModelError(f"{index} has no weight_map")
+        found = tuple(directory / str(part) for part in sorted(set(parts.values())))
+    else:
+        whole = directory / "model.safetensors"
+        found = (whole,) if whole.exists() else tuple(sorted(directory.glob("*.safetensors")))
+        if len(found) > 1:
+            raise ModelError(f"{directory} holds several *.safetensors and no {_INDEX}")
+    missing = [path.name for path in found if not path.is_file()]
+    if missing or not found:
+        raise ModelError(
+            f"{directory} has no {', '.join(missing) or '*.safetensors'}",
+            "the engine reads safetensors or a .gguf file; fetch the missing files again",
+        )
+    return found
+
+
+def _hub_files(spec: str, allow_download: bool, report: Callable[[str], None]) -> ModelFiles:
+    """A snapshot of the Hugging Face cache.
+
+    What is there is used as it is, so that a nightly job does not change with the repository;
+    ``specbatch model pull`` asks for the newest revision.
+    """
+    from specbatch.models.hub import fetch_snapshot, find_snapshot  # noqa: PLC0415
+
+    present = find_snapshot(spec)
+    if present is not None:
+        try:
+            return _directory_files(spec, present)
+        except ModelError:
+            # Another tool fetched a part of the repository.
+            if not allow_download:
+                raise
+    if not allow_download:
+        raise ModelError(f"{spec} is not on this machine", f"run: specbatch model pull {spec}")
+    report(f"fetching {spec} from the Hugging Face Hub")
+    return _directory_files(spec, fetch_snapshot(spec))
