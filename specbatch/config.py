@@ -7,7 +7,6 @@ Where the layers come from is :mod:`specbatch.settings`.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Mapping
@@ -20,7 +19,6 @@ from specbatch.rows import SamplingParams
 
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _PERCENT = re.compile(r"\d+(?:\.\d+)?\s*%")
-_TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 
 def parse_bytes(text: str) -> int:
@@ -100,12 +98,12 @@ class ModelIdentity(Protocol):
     """What identifies a model on disk (provided by :mod:`specbatch.models`)."""
 
     @property
-    def directory(self) -> Path:
-        """Where tokenizer and chat template lie."""
-
-    @property
     def digest(self) -> str:
         """SHA-256 over the weights."""
+
+    @property
+    def side_digest(self) -> str:
+        """SHA-256 over configuration, tokenizer and chat template."""
 
     @property
     def quantization(self) -> str:
@@ -219,16 +217,12 @@ def identity(config: JobConfig, model: ModelIdentity) -> dict[str, object]:
     the machine contributes (device class, number format, kernels) is compared by the engine's own
     :attr:`specbatch.engine.feed.Engine.numerics`.
     """
-    text = hashlib.sha256()
-    for name in _TEXT_FILES:
-        path = model.directory / name
-        text.update(name.encode() + (path.read_bytes() if path.is_file() else b""))
     keys = ("engine", "seed", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
     settings = {key: getattr(config, key) for key in keys}
     return {
         "model_digest": model.digest,
         "quantization": model.quantization,
-        "tokenizer_digest": text.hexdigest(),
+        "side_digest": model.side_digest,
         **settings,
         "stop": list(config.stop),
         "system": config.system,

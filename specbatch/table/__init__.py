@@ -1,0 +1,1 @@
+"""Tables in and out: streamed Parquet input, atomic output parts, resume, lock."""

@@ -1,0 +1,224 @@
+"""The input columns we know, the types they may have, and their canonical form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from specbatch.errors import ConfigError, InputError
+
+
+class Kind(Enum):
+    """What a column means; the value is how its type is called in messages."""
+
+    TEXT = "string"
+    ID = "string or integer"
+    MESSAGES = "list<struct<role, content, ...>>"
+    INTEGER = "integer"
+    NUMBER = "number"
+    TIMESTAMP = "timestamp with time zone"
+    STRINGS = "list<string>"
+
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "prompt": Kind.TEXT,
+        "messages": Kind.MESSAGES,
+        "id": Kind.ID,
+        "deadline": Kind.TIMESTAMP,
+        "deadline_s": Kind.NUMBER,
+        "tier": Kind.TEXT,
+        "tpot_slo_ms": Kind.NUMBER,
+        "ttft_slo_ms": Kind.NUMBER,
+        "max_tokens": Kind.INTEGER,
+        "temperature": Kind.NUMBER,
+        "top_p": Kind.NUMBER,
+        "top_k": Kind.INTEGER,
+        "min_p": Kind.NUMBER,
+        "repetition_penalty": Kind.NUMBER,
+        "seed": Kind.INTEGER,
+        "stop": Kind.STRINGS,
+        "arrival_s": Kind.NUMBER,
+        "owner": Kind.TEXT,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which column of a table plays which part.
+
+    Attributes:
+        known: Our name → the table's name, for the columns that are present and typed.
+        carried: The table's other columns, which pass through untouched, in table order.
+        tz: Zone of timestamps that carry none.
+    """
+
+    known: Mapping[str, str]
+    carried: tuple[str, ...]
+    tz: str | None
+
+
+def plan_layout(schema: pa.Schema, renamed: Mapping[str, str], tz: str | None, file: str) -> Layout:
+    """Check the table as a whole.
+
+    Args:
+        schema: Of the table.
+        renamed: Our name → the table's name, where they differ.
+        tz: Zone of timestamps that carry none.
+        file: For messages.
+
+    Raises:
+        ConfigError: ``renamed`` or ``tz`` name something that does not exist.
+        InputError: No prompt column, or a column of the wrong type.
+    """
+    for ours in renamed:
+        if ours not in KINDS:
+            raise ConfigError(f"columns: `{ours}` is not an input column", f"known: {', '.join(KINDS)}")
+    _check_zone(tz)
+    names = {ours: renamed.get(ours, ours) for ours in KINDS}
+    _check_unique(schema, file)
+    for ours, theirs in renamed.items():
+        if theirs not in schema.names:
+            raise InputError(f"{file}: no column `{theirs}` (mapped to `{ours}`)", _columns_hint(schema))
+    known: dict[str, str] = {}
+    for ours, theirs in names.items():
+        if theirs in schema.names and not pa.types.is_null(schema.field(theirs).type):
+            _check_type(KINDS[ours], schema.field(theirs), tz, file)
+            known[ours] = theirs
+    if not {"prompt", "messages"} & set(known):
+        raise InputError(f"{file}: no column `prompt` or `messages`", _columns_hint(schema))
+    taken = set(names.values())
+    return Layout(MappingProxyType(known), tuple(name for name in schema.names if name not in taken), tz)
+
+
+def canonical(batch: pa.RecordBatch, layout: Layout, file: str) -> pa.RecordBatch:
+    """The known columns under our names and in few types.
+
+    Text becomes ``large_binary`` (invalid UTF-8 is one row's fault, found when it is decoded), numbers
+    ``float64``, timestamps ``float64`` seconds since 1970 in UTC (exact to the microsecond); the rest
+    stays as it is.
+
+    Raises:
+        InputError: A value does not fit, e.g. a timestamp beyond the year 294246.
+    """
+    columns: dict[str, pa.Array] = {}
+    for ours, theirs in layout.known.items():
+        try:
+            columns[ours] = _CASTS[KINDS[ours]](batch.column(theirs), layout.tz)
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"{file}: column `{theirs}`: {error}", "correct the value and run again"
+            ) from None
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _check_zone(tz: str | None) -> None:
+    try:
+        if tz is not None:
+            ZoneInfo(tz)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise ConfigError(
+            f"tz '{tz}' is not a time zone", "use a name such as UTC or Europe/Lisbon"
+        ) from None
+
+
+def _check_unique(schema: pa.Schema, file: str) -> None:
+    for name in schema.names:
+        if len(schema.get_all_field_indices(name)) > 1:
+            raise InputError(f"{file}: column `{name}` exists more than once", "rename one of them")
+
+
+def _columns_hint(schema: pa.Schema) -> str:
+    return f"the table has: {', '.join(schema.names) or 'no columns'}"
+
+
+def _check_type(kind: Kind, field: pa.Field, tz: str | None, file: str) -> None:
+    if kind is Kind.TIMESTAMP and pa.types.is_timestamp(field.type) and field.type.tz is None and tz is None:
+        raise InputError(
+            f"{file}: column `{field.name}` holds timestamps without time zone",
+            "say which zone they mean with --tz",
+        )
+    if not _ACCEPTS[kind](field.type):
+        raise InputError(f"{file}: column `{field.name}` is {field.type}, expected {kind.value}")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_messages(kind: pa.DataType) -> bool:
+    if not _is_list(kind):
+        return False
+    turn = kind.value_type
+    return bool(pa.types.is_map(turn)) or (pa.types.is_struct(turn) and turn.get_field_index("role") >= 0)
+
+
+_ACCEPTS: Mapping[Kind, Callable[[pa.DataType], bool]] = MappingProxyType(
+    {
+        Kind.TEXT: _is_text,
+        Kind.ID: lambda kind: _is_text(kind) or bool(pa.types.is_integer(kind)),
+        Kind.MESSAGES: _is_messages,
+        Kind.INTEGER: _is_number,
+        Kind.NUMBER: _is_number,
+        Kind.TIMESTAMP: lambda kind: bool(pa.types.is_timestamp(kind)),
+        Kind.STRINGS: lambda kind: _is_list(kind) and _is_text(kind.value_type),
+    }
+)
+
+
+def _cast_text(column: pa.Array, _tz: str | None) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if not _is_text(column.type):
+        column = column.cast(pa.string())
+    return column.cast(pa.large_string()).cast(pa.large_binary())
+
+
+def _cast_number(column: pa.Array, _tz: str | None) -> pa.Array:
+    return column.cast(pa.float64(), safe=False)
+
+
+def _cast_integer(column: pa.Array, _tz: str | None) -> pa.Array:
+    """Floats stay floats: tables with nulls often hold integers that way, and 2.5 is the row's fault."""
+    return _cast_number(column, _tz) if pa.types.is_decimal(column.type) else column
+
+
+def _cast_timestamp(column: pa.Array, tz: str | None) -> pa.Array:
+    if column.type.tz is None:
+        column = pc.assume_timezone(column, tz, ambiguous="earliest", nonexistent="latest")
+    microseconds = pc.cast(column, pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
+    return pc.divide(microseconds.cast(pa.float64(), safe=False), 1e6)
+
+
+def _keep(column: pa.Array, _tz: str | None) -> pa.Array:
+    return column
+
+
+_CASTS: Mapping[Kind, Callable[[pa.Array, str | None], pa.Array]] = MappingProxyType(
+    {
+        Kind.TEXT: _cast_text,
+        Kind.ID: _cast_text,
+        Kind.MESSAGES: _keep,
+        Kind.INTEGER: _cast_integer,
+        Kind.NUMBER: _cast_number,
+        Kind.TIMESTAMP: _cast_timestamp,
+        Kind.STRINGS: _keep,
+    }
+)

@@ -1,0 +1,212 @@
+"""The scheduling index: 44 bytes per row, filled by one pass over the input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from specbatch.errors import RowFault
+from specbatch.table.keys import Keys, as_keys, base_key, final_keys, params_bytes
+from specbatch.table.parse import PARAMETER_RULES, RowParser, plain
+
+_PARAMETERS = (*PARAMETER_RULES, "stop")
+
+
+@dataclass(frozen=True, slots=True)
+class RowIndex:
+    """What the scheduler knows of every row, in input order; all arrays ``[N]``.
+
+    Rows at fault have arrival 0 and no deadline in the columns that are wrong: they are looked at
+    first and found out when they are fetched.
+
+    Attributes:
+        keys: Resume keys, ``V16``.
+        arrival: Seconds on the run clock.
+        deadline: Seconds on the run clock, ``inf`` without one.
+        tpot_ms: float32, NaN without SLO.
+        ttft_ms: float32, NaN without SLO.
+        priority: Of the row's tier, int16.
+        tier: Index into the parser's tiers, int16.
+    """
+
+    keys: Keys
+    arrival: NDArray[np.float64]
+    deadline: NDArray[np.float64]
+    tpot_ms: NDArray[np.float32]
+    ttft_ms: NDArray[np.float32]
+    priority: NDArray[np.int16]
+    tier: NDArray[np.int16]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The scheduling columns of one batch; fields as in :class:`RowIndex`."""
+
+    arrival: NDArray[np.float64]
+    deadline: NDArray[np.float64]
+    tpot_ms: NDArray[np.float32]
+    ttft_ms: NDArray[np.float32]
+    tier: NDArray[np.int16]
+
+
+class IndexBuilder:
+    """Collects batches of canonical columns into a :class:`RowIndex`."""
+
+    def __init__(self, parser: RowParser) -> None:
+        self._parser = parser
+        self._keys = bytearray()
+        self._schedules: list[Schedule] = []
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Add the next rows of the input."""
+        self._keys += b"".join(base_keys(batch, self._parser))
+        self._schedules.append(schedule(batch, self._parser))
+
+    def build(self) -> RowIndex:
+        """The finished index."""
+        parts = self._schedules or [
+            schedule(pa.RecordBatch.from_pydict({"prompt": pa.array([], "binary")}), self._parser)
+        ]
+        tier = np.concatenate([part.tier for part in parts])
+        priorities = np.array([tier.priority for tier in self._parser.tiers.values()], np.int16)
+        return RowIndex(
+            keys=final_keys(as_keys(bytes(self._keys))),
+            arrival=np.concatenate([part.arrival for part in parts]),
+            deadline=np.concatenate([part.deadline for part in parts]),
+            tpot_ms=np.concatenate([part.tpot_ms for part in parts]),
+            ttft_ms=np.concatenate([part.ttft_ms for part in parts]),
+            priority=priorities[tier],
+            tier=tier,
+        )
+
+
+def base_keys(batch: pa.RecordBatch, parser: RowParser) -> Iterator[bytes]:
+    """Hash of prompt and parameters of each row, occurrences not yet told apart."""
+
+    @lru_cache(maxsize=4096)
+    def spelled(*values: object) -> bytes:
+        cells = dict(zip(names, values, strict=True))
+        return _spell_params(parser, cells)
+
+    names = [name for name in _PARAMETERS if name in batch.schema.names]
+    columns = [_hashable(batch.column(name)) for name in names]
+    constant = _spell_params(parser, {})
+    for row, content in enumerate(_contents(batch)):
+        yield base_key(spelled(*(column[row] for column in columns)) if columns else constant, content)
+
+
+def schedule(batch: pa.RecordBatch, parser: RowParser) -> Schedule:
+    """Scheduling columns of a batch, vectorised."""
+    tiers = list(parser.tiers.values())
+    code = _tier_codes(batch, parser)
+    arrival = _numbers(batch, "arrival_s")
+    arrival = np.where(np.isfinite(arrival) & (arrival >= 0), arrival, 0.0)
+    own = np.fmin(_finite(batch, "deadline") - parser.epoch, _finite(batch, "deadline_s"))
+    tier_deadline = np.array([_or_nan(tier.deadline_s) for tier in tiers])[code] + arrival
+    deadline = np.where(np.isnan(own), tier_deadline, own)
+    tpot, ttft = _numbers(batch, "tpot_slo_ms"), _numbers(batch, "ttft_slo_ms")
+    tier_tpot = np.array([_or_nan(tier.tpot_slo_ms) for tier in tiers])[code]
+    tier_ttft = np.array([_or_nan(tier.ttft_slo_ms) for tier in tiers])[code]
+    return Schedule(
+        arrival=arrival,
+        deadline=np.where(np.isnan(deadline), np.inf, deadline),
+        tpot_ms=np.where(np.isnan(tpot), tier_tpot, tpot).astype(np.float32),
+        ttft_ms=np.where(np.isnan(ttft), tier_ttft, ttft).astype(np.float32),
+        tier=code,
+    )
+
+
+def schedule_reference(batch: pa.RecordBatch, parser: RowParser) -> Schedule:
+    """Slow twin of :func:`schedule`, through the parser that :meth:`InputTable.fetch` uses.
+
+    Raises:
+        RowFault: A row is at fault; the fast twin skips faulty columns instead.
+    """
+    rows = [parser.parse(index, "", cells) for index, cells in enumerate(batch.to_pylist())]
+    names = list(parser.tiers)
+    return Schedule(
+        arrival=np.array([row.arrival for row in rows]),
+        deadline=np.array([np.inf if row.slo.deadline is None else row.slo.deadline for row in rows]),
+        tpot_ms=np.array([_or_nan(row.slo.tpot_ms) for row in rows], np.float32),
+        ttft_ms=np.array([_or_nan(row.slo.ttft_ms) for row in rows], np.float32),
+        tier=np.array([names.index(row.tier) for row in rows], np.int16),
+    )
+
+
+def _spell_params(parser: RowParser, cells: Mapping[str, object]) -> bytes:
+    """Canonical parameters; a faulty row is told apart by its fault."""
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in cells.items()}
+    try:
+        return params_bytes(parser.params(values))
+    except RowFault as fault:
+        return f"fault {fault.message}".encode()
+
+
+def _hashable(column: pa.Array) -> list[object]:
+    return [tuple(value) if isinstance(value, list) else value for value in column.to_pylist()]
+
+
+def _contents(batch: pa.RecordBatch) -> Iterator[bytes]:
+    """Prompt and conversation of each row as bytes; an absent one differs from an empty one."""
+    none: list[object] = [None] * batch.num_rows
+    prompts = batch.column("prompt").to_pylist() if "prompt" in batch.schema.names else none
+    messages = _messages(batch.column("messages")) if "messages" in batch.schema.names else none
+    for prompt, conversation in zip(prompts, messages, strict=True):
+        spelled = b"" if prompt is None else b"p" + prompt
+        if conversation is not None:
+            text = json.dumps(
+                conversation, sort_keys=True, ensure_ascii=False, default=str, separators=(",", ":")
+            )
+            spelled += b"m" + text.encode(errors="surrogatepass")
+        yield spelled
+
+
+def _messages(column: pa.Array) -> list[object]:
+    try:
+        return [plain(value) for value in column.to_pylist()]
+    except UnicodeDecodeError:
+        return [_message(column, row) for row in range(len(column))]
+
+
+def _message(column: pa.Array, row: int) -> object:
+    try:
+        return plain(column[row].as_py())
+    except UnicodeDecodeError as error:
+        return f"undecodable {error.object!r}"
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> NDArray[np.float64]:
+    """A numeric column as float64 ``[N]``; NaN where null or absent."""
+    if name not in batch.schema.names:
+        return np.full(batch.num_rows, np.nan)
+    values: NDArray[np.float64] = batch.column(name).to_numpy(zero_copy_only=False).astype(np.float64)
+    return values
+
+
+def _finite(batch: pa.RecordBatch, name: str) -> NDArray[np.float64]:
+    values = _numbers(batch, name)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _tier_codes(batch: pa.RecordBatch, parser: RowParser) -> NDArray[np.int16]:
+    names = list(parser.tiers)
+    default = names.index(parser.default_tier)
+    if "tier" not in batch.schema.names:
+        return np.full(batch.num_rows, default, np.int16)
+    known = pa.array([name.encode() for name in names], pa.large_binary())
+    codes = pc.fill_null(pc.index_in(batch.column("tier"), value_set=known), default)
+    return np.asarray(codes.to_numpy(zero_copy_only=False), np.int16)
+
+
+def _or_nan(value: float | None) -> float:
+    return np.nan if value is None else value

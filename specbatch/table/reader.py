@@ -1,0 +1,182 @@
+"""The input table: checked as a whole, indexed in one pass, rows fetched in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from specbatch.config import JobConfig
+from specbatch.errors import InputError, RowFault
+from specbatch.rows import RawPrompt
+from specbatch.table.columns import Layout, canonical, plan_layout
+from specbatch.table.index import IndexBuilder, RowIndex
+from specbatch.table.keys import key_hex
+from specbatch.table.parse import RowParser
+from specbatch.table.source import SourceFile, open_sources
+from specbatch.table.spool import Spool
+
+
+@dataclass(frozen=True, slots=True)
+class InputTable:
+    """The files of a job, checked; nothing but their footers is read yet.
+
+    Attributes:
+        sources: In job order.
+        layouts: One per source.
+        carried: Schema of the pass-through columns.
+    """
+
+    sources: tuple[SourceFile, ...]
+    layouts: tuple[Layout, ...]
+    carried: pa.Schema
+
+    @classmethod
+    def open(cls, config: JobConfig) -> InputTable:
+        """Find the files and check their columns.
+
+        Raises:
+            InputError: Something is wrong with a file or a whole column.
+        """
+        sources = open_sources(config.input, config.limit)
+        layouts = tuple(
+            plan_layout(source.schema, config.columns, config.tz, source.name) for source in sources
+        )
+        carried = [_carried(source, layout) for source, layout in zip(sources, layouts, strict=True)]
+        for source, schema in zip(sources[1:], carried[1:], strict=True):
+            _check_same(carried[0], schema, sources[0].name, source.name)
+        return cls(sources, layouts, carried[0])
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the job."""
+        return sum(source.num_rows for source in self.sources)
+
+    def fingerprint(self) -> list[dict[str, object]]:
+        """Equal fingerprints mean equal input, without reading it."""
+        return [source.fingerprint() for source in self.sources]
+
+    def index(
+        self, parser: RowParser, spool: Spool | None = None, check: Callable[[], None] | None = None
+    ) -> RowIndex:
+        """Read everything a row needs, once.
+
+        Args:
+            parser: The job's defaults and clock.
+            spool: Receives the rows for :class:`RowFetcher`; ``None`` when none will be fetched.
+            check: Called now and then; may raise to stop.
+
+        Raises:
+            InputError: A file is damaged, or every row sets both ``prompt`` and ``messages``.
+        """
+        builder = IndexBuilder(parser)
+        clash = _Clash()
+        for source, layout in zip(self.sources, self.layouts, strict=True):
+            for batch in source.batches(list(layout.known.values())):
+                known = canonical(batch, layout, source.name)
+                clash.look(known)
+                builder.append(known)
+                if spool is not None:
+                    spool.append(known)
+                if check is not None:
+                    check()
+        clash.verify(self.sources[0].name)
+        return builder.build()
+
+    def carried_batches(self) -> Iterator[pa.RecordBatch]:
+        """``id`` (large_binary) and the pass-through columns in input order, streamed.
+
+        Raises:
+            InputError: A file is damaged.
+        """
+        for source, layout in zip(self.sources, self.layouts, strict=True):
+            only_id = Layout({ours: layout.known[ours] for ours in ("id",) if ours in layout.known}, (), None)
+            for batch in source.batches([*only_id.known.values(), *layout.carried]):
+                yield self._carry(batch, only_id, source.name)
+
+    def _carry(self, batch: pa.RecordBatch, only_id: Layout, name: str) -> pa.RecordBatch:
+        ids = (
+            canonical(batch, only_id, name).column("id")
+            if only_id.known
+            else pa.nulls(batch.num_rows, "large_binary")
+        )
+        columns = [batch.column(field.name).cast(field.type) for field in self.carried]
+        return pa.RecordBatch.from_arrays([ids, *columns], names=["id", *self.carried.names])
+
+
+@dataclass(frozen=True, slots=True)
+class RowFetcher:
+    """Rows by index, read from the spool at admission."""
+
+    index: RowIndex
+    parser: RowParser
+    spool: Spool
+
+    def fetch(self, row_index: int) -> RawPrompt:
+        """One row, checked.
+
+        Raises:
+            RowFault: The row cannot be answered.
+        """
+        return self.parser.parse(row_index, key_hex(self.index.keys[row_index]), self.cells(row_index))
+
+    def cells(self, row_index: int) -> Mapping[str, object]:
+        """The row's canonical columns as Python values.
+
+        Raises:
+            RowFault: Nested text is not UTF-8.
+        """
+        batch = self.spool.row(row_index)
+        try:
+            return {name: batch.column(name)[0].as_py() for name in batch.schema.names}
+        except UnicodeDecodeError as error:
+            raise RowFault(
+                "invalid_utf8", f"column `messages` is not UTF-8 ({error.reason}); re-encode it"
+            ) from None
+
+
+class _Clash:
+    """Both prompt columns filled in one row is that row's fault; in every row it is the table's."""
+
+    def __init__(self) -> None:
+        self.both = 0
+        self.single = 0
+
+    def look(self, batch: pa.RecordBatch) -> None:
+        if not {"prompt", "messages"} <= set(batch.schema.names):
+            self.single += batch.num_rows
+            return
+        prompt = batch.column("prompt").is_valid().to_numpy(zero_copy_only=False)
+        messages = batch.column("messages").is_valid().to_numpy(zero_copy_only=False)
+        self.both += int(np.count_nonzero(prompt & messages))
+        self.single += int(np.count_nonzero(prompt ^ messages))
+
+    def verify(self, file: str) -> None:
+        if self.both and not self.single:
+            raise InputError(
+                f"{file}: columns `prompt` and `messages` are both set in every row",
+                "keep one of the two columns",
+            )
+
+
+def _carried(source: SourceFile, layout: Layout) -> pa.Schema:
+    """Pass-through fields; a column of nothing but nulls is written as strings."""
+    fields = [source.schema.field(name) for name in layout.carried]
+    return pa.schema(
+        [field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in fields]
+    )
+
+
+def _check_same(first: pa.Schema, other: pa.Schema, first_name: str, other_name: str) -> None:
+    for name in {**dict.fromkeys(first.names), **dict.fromkeys(other.names)}:
+        if name not in first.names or name not in other.names:
+            missing = first_name if name not in first.names else other_name
+            raise InputError(
+                f"{missing}: no column `{name}`, which other files of the job have", "make them alike"
+            )
+        expected, found = first.field(name).type, other.field(name).type
+        if found != expected:
+            what = f"{other_name}: column `{name}` is {found}, but {expected} in {first_name}"
+            raise InputError(what, "make the files alike")
