@@ -1,0 +1,20 @@
+"""CPU kernels of specbatch: quantised linear layers and paged tree attention, independent of the batch.
+
+The compiled part is optional. Where :func:`available` is False, :func:`unavailable_reason` says why
+and every kernel's twin in torch (``*_reference``, same signature) still works.
+"""
+
+from specbatch_kernels.cpu.attention import AttentionKeys, KvCache, paged_attention, paged_attention_reference
+from specbatch_kernels.cpu.native import KernelsUnavailableError, available, unavailable_reason
+from specbatch_kernels.cpu.pool import ThreadPool
+
+__all__ = [
+    "AttentionKeys",
+    "KernelsUnavailableError",
+    "KvCache",
+    "ThreadPool",
+    "available",
+    "paged_attention",
+    "paged_attention_reference",
+    "unavailable_reason",
+]

@@ -1,0 +1,182 @@
+/* Paged tree attention over a plan: walks tiles and blocks, folds block results in logical order. */
+#ifndef SB_ATTENTION_KERNEL_H
+#define SB_ATTENTION_KERNEL_H
+
+#include "attention_block.h"
+#include "kernels.h"
+
+/* Everything one worker needs while it runs a plan. */
+typedef struct {
+    const sb_attention_plan *plan;
+    const sb_attention_data *data;
+    attention_work work;
+    float *block;  /* [queries, record]: one block of one K/V head */
+    float *folded; /* [tile tokens, heads, record]: all blocks so far */
+} attention_worker;
+
+static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+typedef struct {
+    size_t panel, scores, query, record, valid, block, folded, total;
+} attention_layout;
+
+static attention_layout layout_of(const sb_attention_shape *s) {
+    size_t queries = (size_t)(sb_tile_tokens(s) * (s->heads / s->kv_heads));
+    size_t rows = (size_t)(sb_tile_tokens(s) * s->heads), record = (size_t)sb_record(s) * sizeof(float);
+    size_t dim = (size_t)(s->head_dim + 7) / 8 * 8;
+    attention_layout l = {0};
+    l.scores = l.panel + round_up(dim * SB_BLOCK * sizeof(float));
+    l.query = l.scores + round_up(queries * SB_BLOCK * sizeof(float));
+    l.record = l.query + round_up(queries * sizeof(float *));
+    l.valid = l.record + round_up(queries * sizeof(float *));
+    l.block = l.valid + round_up(queries * sizeof(int));
+    l.folded = l.block + round_up(queries * record);
+    l.total = l.folded + round_up(rows * record);
+    return l;
+}
+
+static size_t attention_scratch(const sb_attention_plan *plan) { return layout_of(&plan->shape).total; }
+
+static attention_worker worker_of(const sb_attention_plan *plan, const sb_attention_data *data, char *scratch) {
+    attention_layout l = layout_of(&plan->shape);
+    attention_worker w = {.plan = plan, .data = data};
+    w.work.panel = (float *)(scratch + l.panel);
+    w.work.scores = (float *)(scratch + l.scores);
+    w.work.query = (const float **)(scratch + l.query);
+    w.work.record = (float **)(scratch + l.record);
+    w.work.valid = (int *)(scratch + l.valid);
+    w.block = (float *)(scratch + l.block);
+    w.folded = (float *)(scratch + l.folded);
+    return w;
+}
+
+/* Cache offsets of the logical keys [start, start + count) of a token. */
+static void locate_keys(attention_work *w, const sb_attention_shape *s, int64_t token, int64_t start, int count) {
+    const int32_t *pages = s->page_table + s->token_row[token] * s->max_pages;
+    const int32_t *extra = s->extra_positions + s->extra_offsets[token];
+    int64_t context = s->context_len[token], slot_floats = s->kv_heads * s->head_dim;
+    for (int j = 0; j < count; j++) {
+        int64_t key = start + j, position = key < context ? key : extra[key - context];
+        int64_t page = position / s->page_size;
+        w->offsets[j] = (pages[page] * s->page_size + position - page * s->page_size) * slot_floats;
+    }
+}
+
+static int keys_in_block(int64_t keys, int64_t block) {
+    int64_t left = keys - block * SB_BLOCK;
+    return left < 0 ? 0 : left < SB_BLOCK ? (int)left : SB_BLOCK;
+}
+
+/* Result of one query over one block: kept for the second phase when the plan is split. */
+static float *block_record(attention_worker *w, int64_t token, int64_t head, int64_t block, int query) {
+    const sb_attention_plan *plan = w->plan;
+    int64_t record = sb_record(&plan->shape);
+    if (!plan->split) return w->block + query * record;
+    return plan->partials + ((token * plan->shape.heads + head) * plan->max_blocks + block) * record;
+}
+
+/* Appends a block to what was folded before it.  Both sides are rescaled to their joint maximum. */
+static void fold(float *restrict into, const float *restrict block, int64_t record) {
+    float top = block[0] > into[0] ? block[0] : into[0];
+    v8 scale = v8_exp((v8){into[0] - top, block[0] - top});
+    v8 old = v8_set1(scale[0]), new = v8_set1(scale[1]);
+    into[0] = top;
+    into[1] = (old * v8_set1(into[1]) + new * v8_set1(block[1]))[0];
+    for (int64_t d = SB_RECORD_HEAD; d < record; d += 8)
+        v8_store(into + d, v8_fma(new, v8_load(block + d), old * v8_load(into + d)));
+}
+
+static void finish(const attention_worker *w, int64_t token, int64_t head, const float *folded) {
+    const sb_attention_shape *s = &w->plan->shape;
+    float *out = w->data->out + (token * s->heads + head) * s->head_dim;
+    int empty = sb_num_keys(s, token) == 0;
+    for (int64_t d = 0; d < s->head_dim; d++) out[d] = empty ? 0.0f : folded[SB_RECORD_HEAD + d] / folded[1];
+}
+
+static void gather_queries(attention_worker *w, int64_t first, int64_t count, int64_t kv_head, int64_t block) {
+    const sb_attention_shape *s = &w->plan->shape;
+    int64_t group = s->heads / s->kv_heads;
+    int n = 0;
+    for (int64_t t = first; t < first + count; t++) {
+        int valid = keys_in_block(sb_num_keys(s, t), block);
+        for (int64_t h = kv_head * group; h < (kv_head + 1) * group; h++, n++) {
+            w->work.query[n] = w->data->q + (t * s->heads + h) * s->head_dim;
+            w->work.record[n] = block_record(w, t, h, block, n);
+            w->work.valid[n] = valid;
+        }
+    }
+    w->work.queries = n;
+}
+
+static void fold_block(attention_worker *w, int64_t tile_first, int64_t first, int64_t kv_head, int64_t block) {
+    const sb_attention_shape *s = &w->plan->shape;
+    int64_t group = s->heads / s->kv_heads, record = sb_record(s);
+    for (int i = 0; i < w->work.queries; i++) {
+        if (!w->work.valid[i]) continue;
+        int64_t token = first + i / group, head = kv_head * group + i % group;
+        float *into = w->folded + ((token - tile_first) * s->heads + head) * record;
+        if (block == 0)
+            memcpy(into, w->work.record[i], (size_t)record * sizeof(float));
+        else
+            fold(into, w->work.record[i], record);
+    }
+}
+
+/* Tokens [first, first + count) of a tile, whose keys are prefixes of those of `longest`. */
+static void run_block(attention_worker *w, const sb_tile *tile, int64_t first, int64_t count, int64_t longest,
+                      int64_t block) {
+    const sb_attention_shape *s = &w->plan->shape;
+    int keys = keys_in_block(sb_num_keys(s, longest), block);
+    if (!keys) return;
+    locate_keys(&w->work, s, longest, block * SB_BLOCK, keys);
+    for (int64_t kv = 0; kv < s->kv_heads; kv++) {
+        gather_queries(w, first, count, kv, block);
+        int64_t head = kv * s->head_dim;
+        attend_block(&w->work, w->data->k_cache + head, w->data->v_cache + head, keys, s->head_dim, w->data->scale);
+        if (!w->plan->split) fold_block(w, tile->first, first, kv, block);
+    }
+}
+
+static void run_tile_block(attention_worker *w, const sb_tile *tile, int64_t block) {
+    if (block < tile->shared) {
+        run_block(w, tile, tile->first, tile->count, tile->longest, block);
+        return;
+    }
+    for (int64_t t = tile->first; t < tile->first + tile->count; t++) run_block(w, tile, t, 1, t, block);
+}
+
+static void run_whole_tiles(attention_worker *w, sb_pool *pool) {
+    const sb_attention_shape *s = &w->plan->shape;
+    for (int64_t i; (i = sb_pool_ticket(pool)) < w->plan->num_tiles;) {
+        const sb_tile *tile = &w->plan->tiles[i];
+        for (int64_t b = 0; b * SB_BLOCK < tile->keys; b++) run_tile_block(w, tile, b);
+        for (int64_t r = 0; r < tile->count * s->heads; r++)
+            finish(w, tile->first + r / s->heads, r % s->heads, w->folded + r * sb_record(s));
+    }
+}
+
+static void run_split_tiles(attention_worker *w, sb_pool *pool) {
+    const sb_attention_plan *plan = w->plan;
+    int64_t record = sb_record(&plan->shape), heads = plan->shape.heads;
+    for (int64_t i; (i = sb_pool_ticket(pool)) < plan->num_tiles * plan->max_blocks;)
+        run_tile_block(w, &plan->tiles[i / plan->max_blocks], i % plan->max_blocks);
+    sb_pool_barrier(pool);
+    for (int64_t token; (token = sb_pool_ticket(pool)) < plan->shape.tokens;) {
+        int64_t keys = sb_num_keys(&plan->shape, token);
+        for (int64_t h = 0; h < heads; h++) {
+            float *first = plan->partials + (token * heads + h) * plan->max_blocks * record;
+            for (int64_t b = 1; b * SB_BLOCK < keys; b++) fold(first, first + b * record, record);
+            finish(w, token, h, first);
+        }
+    }
+}
+
+static void attention(const sb_attention_plan *plan, const sb_attention_data *data, sb_pool *pool, int worker) {
+    attention_worker w = worker_of(plan, data, sb_pool_scratch(pool, worker));
+    if (plan->split)
+        run_split_tiles(&w, pool);
+    else
+        run_whole_tiles(&w, pool);
+}
+
+#endif

@@ -1,0 +1,7 @@
+/* The table of one instruction set: included once per set, after its target has been chosen. */
+#include "attention_kernel.h"
+
+const sb_kernels SB_TABLE = {
+    .attention_scratch = attention_scratch,
+    .attention = attention,
+};

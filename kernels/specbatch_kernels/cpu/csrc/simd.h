@@ -1,0 +1,112 @@
+/* Eight float lanes.  The same kernels compile to AVX2+FMA where SB_AVX2 is defined and to whatever
+ * the baseline processor offers elsewhere (GCC/Clang vector extensions).
+ *
+ * The two versions round differently: v8_fma is fused only in the first.
+ */
+#ifndef SB_SIMD_H
+#define SB_SIMD_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define SB_UNROLL _Pragma("GCC unroll 16")
+#define SB_INLINE static inline __attribute__((always_inline, unused))
+
+typedef int32_t v8i __attribute__((vector_size(32)));
+typedef uint32_t v8u __attribute__((vector_size(32)));
+typedef float v8 __attribute__((vector_size(32)));
+
+SB_INLINE v8 v8_load(const float *p) {
+    v8 x;
+    memcpy(&x, p, sizeof(x));
+    return x;
+}
+SB_INLINE void v8_store(float *p, v8 x) { memcpy(p, &x, sizeof(x)); }
+SB_INLINE v8 v8_zero(void) { return (v8){0}; }
+SB_INLINE v8 v8_set1(float x) { return (v8){x, x, x, x, x, x, x, x}; }
+SB_INLINE v8i v8i_set1(int32_t x) { return (v8i){x, x, x, x, x, x, x, x}; }
+SB_INLINE v8 v8_select(v8i mask, v8 yes, v8 no) {
+    return (v8)((mask & (v8i)yes) | (~mask & (v8i)no));
+}
+/* All ones in the first n lanes; n may be negative or above 8. */
+SB_INLINE v8i v8_first(int n) {
+    return (v8i){0, 1, 2, 3, 4, 5, 6, 7} < v8i_set1(n);
+}
+
+#ifdef SB_AVX2
+SB_INLINE v8 v8_fma(v8 a, v8 b, v8 c) { return (v8)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+/* Where a lane is not a number, the second argument wins. */
+SB_INLINE v8 v8_max(v8 a, v8 b) { return (v8)_mm256_max_ps((__m256)a, (__m256)b); }
+SB_INLINE v8 v8_min(v8 a, v8 b) { return (v8)_mm256_min_ps((__m256)a, (__m256)b); }
+SB_INLINE v8i v8_round(v8 a) { return (v8i)_mm256_cvtps_epi32((__m256)a); }
+SB_INLINE v8 v8_float(v8i a) { return (v8)_mm256_cvtepi32_ps((__m256i)a); }
+#else
+SB_INLINE v8 v8_fma(v8 a, v8 b, v8 c) { return a * b + c; }
+SB_INLINE v8 v8_max(v8 a, v8 b) { return v8_select(a > b, a, b); }
+SB_INLINE v8 v8_min(v8 a, v8 b) { return v8_select(a < b, a, b); }
+/* Nearest integer of |a| < 2^22: adding 1.5 * 2^23 leaves it in the low bits. */
+SB_INLINE v8i v8_round(v8 a) {
+    return (v8i)(a + v8_set1(12582912.0f)) - (v8i)v8_set1(12582912.0f);
+}
+SB_INLINE v8 v8_float(v8i a) { return __builtin_convertvector(a, v8); }
+#endif
+
+#define SB_HALVES(x) __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3)
+#define SB_PAIRS(x) __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5)
+#define SB_NEIGHBOURS(x) __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6)
+
+/* The tree of additions is part of the result: never reorder it. */
+SB_INLINE float v8_sum(v8 x) {
+    x = x + SB_HALVES(x);
+    x = x + SB_PAIRS(x);
+    x = x + SB_NEIGHBOURS(x);
+    return x[0];
+}
+SB_INLINE float v8_top(v8 x) {
+    x = v8_max(x, SB_HALVES(x));
+    x = v8_max(x, SB_PAIRS(x));
+    x = v8_max(x, SB_NEIGHBOURS(x));
+    return x[0];
+}
+
+/* Transposes eight rows of eight floats in place: rows[i][j] <-> rows[j][i]. */
+SB_INLINE void v8_transpose(v8 rows[8]) {
+    v8 t[8], u[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = __builtin_shufflevector(rows[i], rows[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        t[i + 1] = __builtin_shufflevector(rows[i], rows[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        for (int j = 0; j < 2; j++) {
+            u[i + 2 * j] = __builtin_shufflevector(t[i + j], t[i + 2 + j], 0, 1, 8, 9, 4, 5, 12, 13);
+            u[i + 2 * j + 1] = __builtin_shufflevector(t[i + j], t[i + 2 + j], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        rows[i] = __builtin_shufflevector(u[i], u[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        rows[i + 4] = __builtin_shufflevector(u[i], u[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+}
+
+/* e^x, relative error below 3e-7.  Zero under -87.33 (no denormals), saturated above 88.37, NaN kept.
+ * Range reduction and coefficients: Cephes expf (S. Moshier). */
+SB_INLINE v8 v8_exp(v8 x) {
+    v8i vanishes = x < v8_set1(-87.33f);
+    v8 t = v8_min(v8_set1(88.37626f), v8_max(v8_set1(-87.33f), x));
+    v8i n = v8_round(t * v8_set1(1.44269504f));
+    v8 f = v8_float(n);
+    v8 r = v8_fma(f, v8_set1(-0.693359375f), t);
+    r = v8_fma(f, v8_set1(2.12194440e-4f), r);
+    v8 p = v8_set1(1.9875691500e-4f);
+    p = v8_fma(p, r, v8_set1(1.3981999507e-3f));
+    p = v8_fma(p, r, v8_set1(8.3334519073e-3f));
+    p = v8_fma(p, r, v8_set1(4.1665795894e-2f));
+    p = v8_fma(p, r, v8_set1(1.6666665459e-1f));
+    p = v8_fma(p, r, v8_set1(5.0000001201e-1f));
+    v8 y = v8_fma(p, r * r, r) + v8_set1(1.0f);
+    v8 scale = (v8)((n + 127) << 23);
+    return (v8)(~vanishes & (v8i)(y * scale));
+}
+
+#endif

@@ -1,0 +1,73 @@
+"""The threads that run the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+from specbatch_kernels.cpu import native
+
+if TYPE_CHECKING:
+    from specbatch_kernels.cpu import _native as _types
+
+Isa = Literal["auto", "avx2", "portable"]
+
+
+class ThreadPool:
+    """A fixed set of workers that run one kernel at a time together.
+
+    The calling thread is worker 0 and the pool owns the others. While a kernel runs, workers that
+    wait for each other spin for ``spin_us`` and then park; between kernels an idle pool costs
+    nothing. The GIL is released while kernels run, and two pools on disjoint cores run at the same
+    time. Calls from several threads into one pool take turns. A pool does not survive ``fork``.
+
+    Args:
+        workers: Number of workers, the caller included; at least 1.
+        cores: One CPU number per worker to pin it to (Linux only; the caller is pinned only while a
+            kernel runs); None leaves placement to the system.
+        isa: ``"auto"`` takes the best instruction set the processor has. The sets differ in their
+            last bits, so the choice is part of what a result depends on.
+        spin_us: Microseconds a waiting worker spins before it parks.
+
+    Raises:
+        KernelsUnavailableError: The extension was not compiled.
+        ValueError: Bad worker count, cores or instruction set.
+        RuntimeError: The system refused to start the threads.
+    """
+
+    def __init__(
+        self, workers: int, cores: Sequence[int] | None = None, *, isa: Isa = "auto", spin_us: int = 50
+    ) -> None:
+        native.require()
+        from specbatch_kernels.cpu import _native  # noqa: PLC0415 - missing where it was not compiled
+
+        if cores is not None and len(cores) != workers:
+            raise ValueError(f"cores: expected one per worker ({workers}), got {len(cores)}")
+        self.workers = workers
+        self.cores = None if cores is None else tuple(cores)
+        self.isa: str = _native.best_isa() if isa == "auto" else isa
+        self._handle: _types._Pool | None = _native.pool_new(workers, self.cores, spin_us, self.isa)
+
+    @property
+    def handle(self) -> _types._Pool:
+        """The native pool.
+
+        Raises:
+            ValueError: The pool is closed.
+        """
+        if self._handle is None:
+            raise ValueError("the thread pool is closed")
+        return self._handle
+
+    def close(self) -> None:
+        """Ends the threads once no kernel is running; closing twice is harmless."""
+        self._handle = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
