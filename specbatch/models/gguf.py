@@ -16,10 +16,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from specbatch.errors import ModelError
-from specbatch.models.gguf_blocks import BlockType, block_type, dequantize
+from specbatch.models.gguf_blocks import BlockType, Bytes, block_type, dequantize
 
 Scalar = str | int | float | bool
 
@@ -185,8 +186,10 @@ def read_gguf(path: Path) -> GgufFile:
     return gguf
 
 
-def read_tensors(gguf: GgufFile, num_heads: int, num_kv_heads: int) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield Hugging Face name and float32 tensor, in file order.
+def read_tensors(
+    gguf: GgufFile, num_heads: int, num_kv_heads: int
+) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Yield Hugging Face name and float32 values, in file order.
 
     Args:
         gguf: Header of the file.
@@ -195,14 +198,14 @@ def read_tensors(gguf: GgufFile, num_heads: int, num_kv_heads: int) -> Iterator[
     """
     data = _mapped(gguf.path)  # lives as long as the last view of it
     for tensor in gguf.tensors:
-        raw = torch.frombuffer(data, dtype=torch.uint8, count=tensor.num_bytes, offset=tensor.offset)
-        rows = raw.view(prod(tensor.shape[:-1]), -1)
+        raw = np.frombuffer(data, np.uint8, count=tensor.num_bytes, offset=tensor.offset)
+        rows = raw.reshape(prod(tensor.shape[:-1]), -1)
         if gguf.architecture == "llama":
             rows = _undo_permutation(rows, tensor.name, num_heads, num_kv_heads)
-        yield tensor.hf_name, dequantize(rows, tensor.kind).view(tensor.shape)
+        yield tensor.hf_name, dequantize(rows, tensor.kind).reshape(tensor.shape)
 
 
-def _undo_permutation(rows: torch.Tensor, name: str, num_heads: int, num_kv_heads: int) -> torch.Tensor:
+def _undo_permutation(rows: Bytes, name: str, num_heads: int, num_kv_heads: int) -> Bytes:
     """Bring query and key rows back to halves-first rotary order.
 
     llama.cpp's converter interleaves the two rotary halves of every head for architecture ``llama``
@@ -214,7 +217,7 @@ def _undo_permutation(rows: torch.Tensor, name: str, num_heads: int, num_kv_head
         heads = num_kv_heads
     else:
         return rows
-    return rows.view(heads, -1, 2, rows.shape[1]).transpose(1, 2).reshape(rows.shape)
+    return rows.reshape(heads, -1, 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
 
 
 def _parse(path: Path, data: mmap.mmap) -> GgufFile:
@@ -242,9 +245,9 @@ def _parse(path: Path, data: mmap.mmap) -> GgufFile:
 
 
 def _mapped(path: Path) -> mmap.mmap:
-    """The file as memory that may be viewed by torch; nothing is ever written to it."""
+    """The file as read-only memory."""
     try:
         with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from error

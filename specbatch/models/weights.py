@@ -69,9 +69,9 @@ def _load_gguf(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     gguf = read_gguf(files.weights[0])
     _check(files, config, {tensor.hf_name: tensor.shape for tensor in gguf.tensors}, expected)
-    for name, tensor in read_tensors(gguf, config.num_heads, config.num_kv_heads):
+    for name, values in read_tensors(gguf, config.num_heads, config.num_kv_heads):
         if name in expected:
-            yield name, tensor
+            yield name, torch.from_numpy(values)
 
 
 def _load_safetensors(
