@@ -1,0 +1,73 @@
+"""SIGINT and SIGTERM: stop at once where nothing can be lost, at the next safe point elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from specbatch.errors import ExitCode, Interrupted
+
+_EXIT_CODES = {signal.SIGINT: ExitCode.SIGINT, signal.SIGTERM: ExitCode.SIGTERM}
+
+
+class Interrupts:
+    """Handlers for the time of a run; use as a context manager.
+
+    The first signal raises :class:`Interrupted` in the main thread, or, inside :meth:`deferred`, only
+    sets :attr:`requested`. A second signal ends the process on the spot.
+    """
+
+    def __init__(self) -> None:
+        self._received: signal.Signals | None = None
+        self._deferred = False
+        self._previous: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Interrupts:
+        # Python allows handlers in the main thread only; elsewhere the embedding program decides.
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._handle) for number in _EXIT_CODES}
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    @property
+    def requested(self) -> bool:
+        """Whether a signal has arrived."""
+        return self._received is not None
+
+    def check(self) -> None:
+        """A safe point.
+
+        Raises:
+            Interrupted: A signal has arrived.
+        """
+        if self._received is not None:
+            raise self._interrupted(self._received)
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Inside, signals wait for :meth:`check`."""
+        before, self._deferred = self._deferred, True
+        try:
+            yield
+        finally:
+            self._deferred = before
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        received = signal.Signals(number)
+        if self._received is not None:
+            os._exit(_EXIT_CODES[received])
+        self._received = received
+        if not self._deferred:
+            raise self._interrupted(received)
+
+    @staticmethod
+    def _interrupted(received: signal.Signals) -> Interrupted:
+        hint = "finished rows are kept; run the same command to continue"
+        return Interrupted(f"stopped by {received.name}", _EXIT_CODES[received], hint)

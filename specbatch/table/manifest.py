@@ -1,0 +1,151 @@
+"""``run.json``: what a run directory holds, for whom, and every attempt at it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import uuid
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from specbatch import __version__
+from specbatch.config import JobConfig
+
+_VERSIONED = ("torch", "numpy", "pyarrow", "tokenizers", "jinja2")
+
+
+class Attempt(BaseModel):
+    """One start of the run; ``end`` stays null when the process was killed.
+
+    Attributes:
+        start: Unix seconds.
+        end: Unix seconds.
+        seconds: From start to the last commit, or to the end.
+        engine_seconds: The part of it in which the engine ran.
+        rows: Rows committed by this attempt.
+        exit_code: Null while running and after a kill.
+        stats: The engine's own counts.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    start: float
+    end: float | None = None
+    seconds: float = 0.0
+    engine_seconds: float = 0.0
+    rows: int = 0
+    exit_code: int | None = None
+    stats: dict[str, float | int | str | None] = {}
+
+
+class Finished(BaseModel):
+    """Recorded when ``results.parquet`` is in place.
+
+    Attributes:
+        input: Fingerprint of the input that the results answer.
+        limit: The job's limit at that time.
+        exit_code: Of the finishing attempt.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: list[dict[str, object]]
+    limit: int | None
+    exit_code: int
+
+
+class Manifest(BaseModel):
+    """The content of ``run.json``.
+
+    Attributes:
+        epoch: Unix time of the first start; zero of the run clock.
+        identity: Settings that change texts; a run continues only with equal ones.
+        numerics: Device class, number format and kernels; empty until an engine was opened.
+        input: Fingerprint of the files last seen.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    specbatch: str
+    epoch: float
+    config: dict[str, object]
+    identity: dict[str, object]
+    numerics: dict[str, str] = {}
+    model: dict[str, object]
+    input: list[dict[str, object]]
+    versions: dict[str, str]
+    hardware: dict[str, object]
+    attempts: tuple[Attempt, ...] = ()
+    finished: Finished | None = None
+
+    @classmethod
+    def create(
+        cls,
+        config: JobConfig,
+        identity: Mapping[str, object],
+        model: Mapping[str, object],
+        fingerprint: list[dict[str, object]],
+        epoch: float,
+    ) -> Manifest:
+        """The manifest of a run that starts now."""
+        return cls(
+            run_id=uuid.uuid4().hex,
+            specbatch=__version__,
+            epoch=epoch,
+            config=config.model_dump(mode="json"),
+            identity=dict(identity),
+            model=dict(model),
+            input=fingerprint,
+            versions=_versions(),
+            hardware=_hardware(),
+        )
+
+    @property
+    def stamp(self) -> dict[bytes, bytes]:
+        """What the footer of every file of this run carries."""
+        return {
+            b"specbatch.run_id": self.run_id.encode(),
+            b"specbatch.version": self.specbatch.encode(),
+            b"specbatch.identity": identity_hash(self.identity).encode(),
+        }
+
+    @property
+    def elapsed(self) -> float:
+        """Run clock at the latest moment any attempt is known to have been alive."""
+        return max((attempt.start + attempt.seconds - self.epoch for attempt in self.attempts), default=0.0)
+
+    def with_attempt(self, attempt: Attempt) -> Manifest:
+        """With the last attempt replaced."""
+        return self.model_copy(update={"attempts": (*self.attempts[:-1], attempt)})
+
+
+def identity_hash(identity: Mapping[str, object]) -> str:
+    """SHA-256 of the settings that change texts."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _VERSIONED:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _hardware() -> dict[str, object]:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_bytes": memory,
+    }

@@ -1,0 +1,172 @@
+"""The run directory: one run at a time, and a manifest that says whose it is."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from specbatch.errors import LockedError, MismatchError, StorageError, UsageError
+from specbatch.table.atomic import remove_leftovers, write_text
+from specbatch.table.manifest import Manifest
+
+_LOCK = ".lock"
+_OURS = frozenset({"run.json", "results.parquet", "summary.json", "decisions.parquet", "parts", _LOCK})
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """Paths of a locked run directory."""
+
+    path: Path
+
+    @property
+    def parts(self) -> Path:
+        """Folder of finished rows."""
+        return self.path / "parts"
+
+    @property
+    def results(self) -> Path:
+        """The complete output."""
+        return self.path / "results.parquet"
+
+    @property
+    def summary(self) -> Path:
+        """Totals of the complete output."""
+        return self.path / "summary.json"
+
+    @property
+    def manifest(self) -> Path:
+        """``run.json``."""
+        return self.path / "run.json"
+
+    def load(self) -> Manifest | None:
+        """The manifest, ``None`` in a new directory.
+
+        Raises:
+            MismatchError: It is not one of ours.
+        """
+        try:
+            return Manifest.model_validate_json(self.manifest.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (ValidationError, UnicodeDecodeError) as error:
+            reason = str(error).splitlines()[0]
+            raise MismatchError(
+                f"{self.manifest}: not a manifest of this version: {reason}",
+                "choose another --out, or use --fresh",
+            ) from None
+
+    def save(self, manifest: Manifest) -> None:
+        """Replace the manifest.
+
+        Raises:
+            StorageError: The disk refused.
+        """
+        write_text(self.manifest, manifest.model_dump_json(indent=2) + "\n")
+
+    def clear(self) -> None:
+        """Forget the run. What readers look at goes first, so that no state mixes two runs.
+
+        Raises:
+            StorageError: The disk refused.
+        """
+        try:
+            for path in (self.results, self.summary, self.path / "decisions.parquet", self.manifest):
+                path.unlink(missing_ok=True)
+            if self.parts.exists():
+                shutil.rmtree(self.parts)
+        except OSError as error:
+            raise StorageError(
+                f"{self.path}: cannot be cleared: {error.strerror}", "check permissions"
+            ) from error
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[RunDir]:
+    """Create the directory if needed and hold its lock; the system frees it when the process dies.
+
+    Raises:
+        LockedError: Another process holds it.
+        UsageError: The directory belongs to something else.
+        StorageError: It cannot be created.
+    """
+    _check_ours(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        what = f"{path}: cannot create the run directory: {error.strerror}"
+        raise StorageError(what, "check space and permissions, or choose another --out") from error
+    try:
+        _lock(handle, path)
+        remove_leftovers(path)
+        remove_leftovers(path / "parts")
+        yield RunDir(path)
+    finally:
+        os.close(handle)
+
+
+def differing_keys(
+    recorded: Mapping[str, object], current: Mapping[str, object]
+) -> dict[str, tuple[object, object]]:
+    """Settings that differ: key → (recorded, current), in the recorded order."""
+    keys = dict.fromkeys([*recorded, *current])
+    # Through JSON, because that is how the recorded side came here.
+    now = json.loads(json.dumps(dict(current)))
+    return {key: (recorded.get(key), now.get(key)) for key in keys if recorded.get(key) != now.get(key)}
+
+
+def refuse_mismatch(directory: Path, recorded: Mapping[str, object], current: Mapping[str, object]) -> None:
+    """Check that results of two configurations do not get mixed.
+
+    Raises:
+        MismatchError: Names every differing key with both values.
+    """
+    different = differing_keys(recorded, current)
+    if different:
+        listed = "; ".join(
+            f"{key}: {_short(old)} there, {_short(new)} now" for key, (old, new) in different.items()
+        )
+        raise MismatchError(
+            f"{directory} holds results of other settings ({listed})",
+            "use the same settings to continue, another --out, or --fresh to start over",
+        )
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:12]}...{text[-4:]}"
+
+
+def _check_ours(path: Path) -> None:
+    """A folder with other content and no manifest is not touched."""
+    if path.is_file():
+        raise UsageError(f"{path} is a file", "choose another --out")
+    if path.is_dir() and not (path / "run.json").exists():
+        strangers = sorted(item.name for item in path.iterdir() if item.name not in _OURS | {".run.json.tmp"})
+        if strangers:
+            raise UsageError(
+                f"{path} is not a run directory and holds other files ({strangers[0]}, ...)",
+                "choose another --out",
+            )
+
+
+def _lock(handle: int, path: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(handle, 32, 0).decode(errors="replace").strip()
+        raise LockedError(
+            f"{path} is in use by another run (process {holder or 'unknown'})",
+            "wait for it, or choose another --out",
+        ) from None
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)

@@ -1,0 +1,135 @@
+"""Declared schemas of everything we write, and how an answer becomes a row of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from specbatch.rows import Answer
+from specbatch.table.keys import KEY_BYTES
+
+SCHEMA_VERSION = 1
+KEY = "key"
+TOKEN_IDS = "token_ids"  # noqa: S105 (a column, not a secret)
+_TIME = pa.timestamp("us", "UTC")
+
+_FIELDS = (
+    pa.field("row_index", pa.int64(), nullable=False),
+    pa.field("id", pa.string()),
+    pa.field("tier", pa.string()),
+    pa.field("status", pa.string(), nullable=False),
+    pa.field("error_code", pa.string()),
+    pa.field("error_message", pa.string()),
+    pa.field("finish_reason", pa.string()),
+    pa.field("text", pa.string()),
+    pa.field(TOKEN_IDS, pa.list_(pa.int32())),
+    pa.field("prompt_tokens", pa.int32()),
+    pa.field("output_tokens", pa.int32()),
+    pa.field("cached_prompt_tokens", pa.int32()),
+    pa.field("arrival", _TIME),
+    pa.field("queued_s", pa.float64()),
+    pa.field("ttft_s", pa.float64()),
+    pa.field("tpot_ms", pa.float64()),
+    pa.field("e2e_s", pa.float64()),
+    pa.field("deadline", _TIME),
+    pa.field("deadline_met", pa.bool_()),
+    pa.field("slo_met", pa.bool_()),
+    pa.field("num_preemptions", pa.int32()),
+    pa.field("recomputed_tokens", pa.int64()),
+    pa.field("target_passes", pa.int64()),
+    pa.field("prefill_flops", pa.float64()),
+    pa.field("verify_flops", pa.float64()),
+    pa.field("policy", pa.string()),
+    pa.field("engine", pa.string()),
+)
+# Copied from the input when the results are put together: they may differ between two runs of one row.
+_FROM_INPUT = ("row_index", "id")
+
+
+def output_schema(token_ids: bool) -> pa.Schema:
+    """Our columns of ``results.parquet``, in order; pass-through columns follow."""
+    return pa.schema([field for field in _FIELDS if token_ids or field.name != TOKEN_IDS])
+
+
+def part_schema(token_ids: bool) -> pa.Schema:
+    """Columns of a part: the row's key and everything that does not come from the input."""
+    fields = [field for field in output_schema(token_ids) if field.name not in _FROM_INPUT]
+    return pa.schema([pa.field(KEY, pa.binary(KEY_BYTES), nullable=False), *fields])
+
+
+def carried_names(carried: Iterable[str]) -> dict[str, str]:
+    """Output name of each pass-through column: ``input_`` is put before those that clash with ours."""
+    carried = list(carried)
+    taken = {field.name for field in _FIELDS} | set(carried)
+    names: dict[str, str] = {}
+    for name in carried:
+        output = name
+        if name in output_schema(token_ids=True).names:
+            output = f"input_{name}"
+            while output in taken:
+                output = f"input_{output}"
+            taken.add(output)
+        names[name] = output
+    return names
+
+
+def results_schema(token_ids: bool, carried: pa.Schema) -> pa.Schema:
+    """The whole of ``results.parquet``: ours, then the pass-through columns."""
+    names = carried_names(carried.names)
+    return pa.schema([*output_schema(token_ids), *(field.with_name(names[field.name]) for field in carried)])
+
+
+def answers_to_batch(
+    answers: list[Answer], schema: pa.Schema, epoch: float, policy: str, engine: str
+) -> pa.RecordBatch:
+    """Answers as rows of a part.
+
+    Args:
+        answers: In the order they finished.
+        schema: From :func:`part_schema`.
+        epoch: Unix time of the run clock's zero, seconds.
+        policy: Constant column.
+        engine: Constant column.
+    """
+    rows = [_cells(answer, epoch, policy, engine) for answer in answers]
+    columns = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cells(answer: Answer, epoch: float, policy: str, engine: str) -> dict[str, object]:
+    deadline = answer.slo.deadline
+    finish = answer.finish_reason
+    return {
+        KEY: bytes.fromhex(answer.key),
+        "tier": answer.tier,
+        "status": answer.status.value,
+        "error_code": answer.error_code,
+        "error_message": answer.error_message,
+        "finish_reason": None if finish is None else finish.value,
+        "text": answer.text,
+        TOKEN_IDS: list(answer.token_ids),
+        "prompt_tokens": answer.prompt_tokens,
+        "output_tokens": answer.output_tokens,
+        "cached_prompt_tokens": answer.cached_prompt_tokens,
+        "arrival": _microseconds(epoch + answer.arrival),
+        "queued_s": answer.queued_s,
+        "ttft_s": answer.ttft_s,
+        "tpot_ms": answer.tpot_ms,
+        "e2e_s": answer.e2e_s,
+        "deadline": None if deadline is None else _microseconds(epoch + deadline),
+        "deadline_met": answer.deadline_met,
+        "slo_met": answer.slo_met,
+        "num_preemptions": answer.num_preemptions,
+        "recomputed_tokens": answer.recomputed_tokens,
+        "target_passes": answer.target_passes,
+        "prefill_flops": answer.prefill_flops,
+        "verify_flops": answer.verify_flops,
+        "policy": policy,
+        "engine": engine,
+    }
+
+
+def _microseconds(seconds: float) -> int:
+    """Unix microseconds, kept inside what a 64-bit timestamp can hold."""
+    return round(max(-9.2e12, min(9.2e12, seconds)) * 1e6)
