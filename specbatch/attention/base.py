@@ -30,7 +30,10 @@ class AttentionPass(Protocol):
 class Attention(Protocol):
     """A kernel family."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Kernel and what may change its last bits; part of a run's identity."""
+        ...
 
     def prepare(self, step: Step) -> AttentionPass:
         """Do what all layers share (indices, masks) once."""

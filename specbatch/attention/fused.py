@@ -47,7 +47,10 @@ class Gather:
 class FusedAttention:
     """``torch.nn.functional.scaled_dot_product_attention`` on gathered keys."""
 
-    name = "fused"
+    @property
+    def name(self) -> str:
+        """Which kernel this is."""
+        return "fused"
 
     def prepare(self, step: Step) -> FusedPass:
         """Group tokens into gathers: decoding rows by similar length, other rows one by one."""

@@ -21,7 +21,10 @@ BLOCK = 64
 class ReferenceAttention:
     """The slow twin of every other kernel."""
 
-    name = "reference"
+    @property
+    def name(self) -> str:
+        """Which kernel this is."""
+        return "reference"
 
     def prepare(self, step: Step) -> ReferencePass:
         """Keep the step; nothing is precomputed."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from specbatch_kernels.cpu import ThreadPool, available
 
 from specbatch.attention.base import Attention
+from specbatch.attention.compiled import CompiledAttention
 from specbatch.attention.fused import FusedAttention, fused_attention_is_invariant
 from specbatch.attention.reference import ReferenceAttention
 from specbatch.cache import KVStore, bytes_per_token
@@ -100,11 +102,13 @@ def _dtype(job: JobConfig, device: torch.device) -> torch.dtype:
 
 def _attention(config: ModelConfig, device: torch.device) -> Attention:
     """The fastest kernel that is exact here; exactness is promised on the CPU only."""
-    if device.type == "cpu" and not fused_attention_is_invariant(
-        config.num_heads, config.num_kv_heads, config.head_dim
-    ):
-        return ReferenceAttention()
-    return FusedAttention()
+    if device.type != "cpu":
+        return FusedAttention()
+    if available():
+        return CompiledAttention(ThreadPool(torch.get_num_threads()))
+    if fused_attention_is_invariant(config.num_heads, config.num_kv_heads, config.head_dim):
+        return FusedAttention()
+    return ReferenceAttention()
 
 
 def _store(job: JobConfig, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> KVStore:
