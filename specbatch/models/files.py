@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -103,10 +104,10 @@ def file_digest(path: Path) -> str:
 def write_atomically(path: Path, text: str) -> None:
     """Write a small text file so that it is there in full or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(name).replace(path)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as work:
+        staged = Path(work) / path.name
+        staged.write_text(text, encoding="utf-8")
+        staged.replace(path)
 
 
 def _memoised_digest(path: Path) -> str:
@@ -119,7 +120,8 @@ def _memoised_digest(path: Path) -> str:
     if remembered is not None and remembered[0] == stamp:
         return remembered[1]
     digest = file_digest(path)
-    write_atomically(memo, json.dumps({"stamp": stamp, "sha256": digest}))
+    with contextlib.suppress(OSError):  # a cache that is read-only costs time, not correctness
+        write_atomically(memo, json.dumps({"stamp": stamp, "sha256": digest}))
     return digest
 
 

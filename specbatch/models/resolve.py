@@ -27,7 +27,7 @@ from specbatch.models.files import (
 )
 from specbatch.models.pull import installed_directory, is_installed, pull
 
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _INDEX = "model.safetensors.index.json"
 
 
@@ -55,7 +55,7 @@ def resolve_model(spec: str, *, allow_download: bool = True, report: Callable[[s
         return _directory_files(spec, path)
     if path.suffix == ".gguf":
         return _loose_gguf(spec, path, report)
-    if _HUB_ID.fullmatch(spec) and not spec.startswith("."):
+    if _HUB_ID.fullmatch(spec):
         return _hub_files(spec, allow_download, report)
     close = difflib.get_close_matches(spec, CATALOG, n=1)
     suggestion = f"did you mean {close[0]}?" if close else f"aliases: {', '.join(CATALOG)}"
@@ -63,6 +63,18 @@ def resolve_model(spec: str, *, allow_download: bool = True, report: Callable[[s
         f"there is no model {spec!r}: neither an alias, a directory, a .gguf file nor a Hugging Face id",
         suggestion,
     )
+
+
+def refresh_model(spec: str, *, report: Callable[[str], None]) -> ModelFiles:
+    """Like ``resolve_model``, and of a Hugging Face id the newest revision.
+
+    Raises:
+        ModelError: There is no such model, or it cannot be fetched or used.
+    """
+    local = spec in CATALOG or Path(spec).expanduser().exists() or spec.endswith(".gguf")
+    if not local and _HUB_ID.fullmatch(spec):
+        return _fetch_hub_files(spec, report)
+    return resolve_model(spec, report=report)
 
 
 def _gguf_files(name: str, weights: Path, directory: Path) -> ModelFiles:
@@ -150,7 +162,7 @@ def _hub_files(spec: str, allow_download: bool, report: Callable[[str], None]) -
     What is there is used as it is, so that a nightly job does not change with the repository;
     ``specbatch model pull`` asks for the newest revision.
     """
-    from specbatch.models.hub import fetch_snapshot, find_snapshot  # noqa: PLC0415
+    from specbatch.models.hub import find_snapshot  # noqa: PLC0415 - slow to import
 
     present = find_snapshot(spec)
     if present is not None:
@@ -162,5 +174,11 @@ def _hub_files(spec: str, allow_download: bool, report: Callable[[str], None]) -
                 raise
     if not allow_download:
         raise ModelError(f"{spec} is not on this machine", f"run: specbatch model pull {spec}")
+    return _fetch_hub_files(spec, report)
+
+
+def _fetch_hub_files(spec: str, report: Callable[[str], None]) -> ModelFiles:
+    from specbatch.models.hub import fetch_snapshot  # noqa: PLC0415 - slow to import
+
     report(f"fetching {spec} from the Hugging Face Hub")
     return _directory_files(spec, fetch_snapshot(spec))

@@ -56,15 +56,15 @@ class PromptEncoder:
         """Tokenise one row.
 
         Raises:
-            RowFault: ``empty_prompt``, ``invalid_text``, ``no_chat_template``, ``invalid_messages``,
-                ``template_error``, ``prompt_too_long`` or ``max_tokens_exceeds_context``.
+            RowFault: ``empty_prompt``, ``invalid_utf8``, ``invalid_messages``, ``template_error``,
+                ``prompt_too_long`` or ``max_tokens_exceeds_context``.
         """
         text, templated = self._text(raw)
         try:
             # A template writes the model's start token itself.
             ids = self._tokenizer.encode(text, add_special_tokens=not templated)
         except UnicodeEncodeError as error:
-            raise RowFault("invalid_text", f"the prompt is not valid Unicode: {error.reason}") from error
+            raise RowFault("invalid_utf8", f"the prompt is not valid Unicode: {error.reason}") from error
         if not ids:
             raise RowFault("empty_prompt", "the prompt has no tokens; give it some text")
         self._check_length(len(ids), raw.params.max_tokens)
@@ -90,8 +90,7 @@ class PromptEncoder:
             return self._render(self._template, ({"role": "user", "content": raw.content},)), True
         if self._template is None:
             raise RowFault(
-                "no_chat_template",
-                "column messages needs a chat template, and the model has none; use prompt",
+                "template_error", "the model has no chat template; use column prompt, not messages"
             )
         _check_messages(raw.content)
         return self._render(self._template, raw.content), True

@@ -1,0 +1,1 @@
+"""Commands: parse, call, exit code. Nothing here imports torch at module level."""
