@@ -189,9 +189,9 @@ def conversations() -> list[Row]:
         {**_good("assistant-last", None, "ends with an assistant turn"), **talk(user, reply)},
         {**_good("tool-call", None, "tool call and tool result"), **talk(*tool_turns)},
         _bad("messages-empty", "empty_prompt", "an empty conversation", prompt=None, messages=[]),
-        {**_bad("content-null", "template_error", "the only content is null"), **talk(null_content)},
+        {**_bad("content-null", "invalid_messages", "the only content is null"), **talk(null_content)},
         {
-            **_bad("content-null-later", "template_error", "a later content is null"),
+            **_bad("content-null-later", "invalid_messages", "a later content is null"),
             **talk(user, null_content),
         },
         {**_bad("role-null", "invalid_messages", "a role is null"), **talk(null_role)},
