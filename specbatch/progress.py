@@ -228,7 +228,9 @@ def open_reporter(stream: TextIO | None = None) -> Reporter:
     """The reporter that suits a stream (default: stderr)."""
     stream = sys.stderr if stream is None else stream
     console = Console(file=stream)
-    return LiveReporter(console) if console.is_terminal else PlainReporter(stream)
+    # Not the console's own opinion: FORCE_COLOR would make it draw into a log file.
+    live = stream.isatty() and not console.is_dumb_terminal
+    return LiveReporter(console) if live else PlainReporter(stream)
 
 
 def _tenth(tally: Tally) -> int:

@@ -112,7 +112,7 @@ class Finaliser:
 
 def _temporary(directory: Path) -> IO[bytes]:
     """A file without a name; the caller closes it."""
-    return tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, dir=str(directory))  # noqa: SIM115
+    return tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, dir=str(directory))
 
 
 def _decoded(ids: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -18,7 +18,9 @@ from specbatch.table.atomic import remove_leftovers, write_text
 from specbatch.table.manifest import Manifest
 
 _LOCK = ".lock"
-_OURS = frozenset({"run.json", "results.parquet", "summary.json", "decisions.parquet", "parts", _LOCK})
+_MADE = ("results.parquet", "summary.json", "decisions.parquet", "error.txt", "run.json")
+# What may be there without a manifest: the remains of a run that was being cleared or begun.
+_REMAINS = frozenset({"parts", ".run.json.tmp", _LOCK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,8 @@ class RunDir:
             StorageError: The disk refused.
         """
         try:
-            for path in (self.results, self.summary, self.path / "decisions.parquet", self.manifest):
-                path.unlink(missing_ok=True)
+            for name in _MADE:
+                (self.path / name).unlink(missing_ok=True)
             if self.parts.exists():
                 shutil.rmtree(self.parts)
         except OSError as error:
@@ -99,6 +101,7 @@ def locked(path: Path) -> Iterator[RunDir]:
         StorageError: It cannot be created.
     """
     _check_ours(path)
+    is_new = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
         handle = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -111,6 +114,8 @@ def locked(path: Path) -> Iterator[RunDir]:
         remove_leftovers(path / "parts")
         yield RunDir(path)
     finally:
+        if is_new and not (path / "run.json").exists():
+            _remove_if_unused(path)
         os.close(handle)
 
 
@@ -151,12 +156,19 @@ def _check_ours(path: Path) -> None:
     if path.is_file():
         raise UsageError(f"{path} is a file", "choose another --out")
     if path.is_dir() and not (path / "run.json").exists():
-        strangers = sorted(item.name for item in path.iterdir() if item.name not in _OURS | {".run.json.tmp"})
+        strangers = sorted(item.name for item in path.iterdir() if item.name not in _REMAINS)
         if strangers:
             raise UsageError(
                 f"{path} is not a run directory and holds other files ({strangers[0]}, ...)",
                 "choose another --out",
             )
+
+
+def _remove_if_unused(path: Path) -> None:
+    """A command that stopped before it began leaves no empty folder behind."""
+    if [item.name for item in path.iterdir()] == [_LOCK]:
+        (path / _LOCK).unlink()
+        path.rmdir()
 
 
 def _lock(handle: int, path: Path) -> None:

@@ -1,0 +1,168 @@
+"""What the engine calls back: clock, answers, progress, stop."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specbatch.errors import EngineError, RowFault
+from specbatch.progress import Reporter, Snapshot, Tally
+from specbatch.rows import Answer, Slo, Status
+from specbatch.signals import Interrupts
+from specbatch.table.index import RowIndex
+from specbatch.table.keys import key_hex
+from specbatch.table.parts import PartWriter
+
+
+@dataclass(frozen=True, slots=True)
+class RunClock:
+    """Seconds since the first start of the run; goes on over attempts and never backwards.
+
+    Attributes:
+        base: Run time at which this attempt began.
+        monotonic: Seconds that a clock change does not touch.
+        started: ``monotonic()`` at that moment.
+    """
+
+    base: float
+    monotonic: Callable[[], float] = time.monotonic
+    started: float = field(default_factory=time.monotonic)
+
+    def now(self) -> float:
+        """Seconds on the run clock."""
+        return self.base + self.attempt_seconds()
+
+    def attempt_seconds(self) -> float:
+        """Seconds since this attempt began."""
+        return self.monotonic() - self.started
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What the host knows of the rows it did not see.
+
+    Attributes:
+        index: Of all rows.
+        tiers: Tier names by the index's tier number.
+        left: Rows without an answer, bool ``[N]``; updated as answers come.
+    """
+
+    index: RowIndex
+    tiers: tuple[str, ...]
+    left: NDArray[np.bool_]
+
+
+class RunHost:
+    """Implements :class:`specbatch.engine.feed.Host`.
+
+    Args:
+        clock: Of the run.
+        rows: Of the job.
+        writer: Receives the answers.
+        tally: Updated for the reporter.
+        reporter: Told after every step.
+        interrupts: Says when to stop.
+    """
+
+    def __init__(
+        self,
+        clock: RunClock,
+        rows: Rows,
+        writer: PartWriter,
+        tally: Tally,
+        reporter: Reporter,
+        interrupts: Interrupts,
+    ) -> None:
+        self._clock, self._rows, self._writer = clock, rows, writer
+        self._tally, self._reporter, self._interrupts = tally, reporter, interrupts
+        self._on_commit: Callable[[], None] | None = None
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Have something called after each commit of finished rows."""
+        self._on_commit = call
+
+    def now(self) -> float:
+        """Seconds on the run clock."""
+        return self._clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        """Nothing to do for this long, unless a stop is requested."""
+        self._commit_if_due()
+        if not self._interrupts.requested:
+            time.sleep(seconds)
+
+    def deliver(self, answer: Answer) -> None:
+        """A row ended.
+
+        Raises:
+            EngineError: It had ended before.
+            StorageError: The disk refused a due commit.
+        """
+        if not self._rows.left[answer.row_index]:
+            raise EngineError(f"row {answer.row_index} was answered twice", "this is a defect of the engine")
+        self._rows.left[answer.row_index] = False
+        self._writer.add(answer)
+        self._count(answer)
+        self._commit_if_due()
+
+    def refuse(self, row_index: int, status: Status, fault: RowFault) -> None:
+        """A row ended before it had a prompt: faulty (``rejected``) or ``expired``."""
+        index = self._rows.index
+        deadline = float(index.deadline[row_index])
+        answer = Answer(
+            row_index=row_index,
+            key=key_hex(index.keys[row_index]),
+            id=None,
+            tier=self._rows.tiers[index.tier[row_index]],
+            status=status,
+            error_code=fault.code,
+            error_message=fault.message,
+            slo=Slo(
+                deadline=deadline if math.isfinite(deadline) else None,
+                tpot_ms=_or_none(float(index.tpot_ms[row_index])),
+                ttft_ms=_or_none(float(index.ttft_ms[row_index])),
+            ),
+            arrival=float(index.arrival[row_index]),
+            finished_at=self.now(),
+        )
+        self.deliver(answer)
+
+    def tick(self, snapshot: Snapshot) -> None:
+        """A step ended."""
+        self._commit_if_due()
+        self._reporter.tick(snapshot)
+
+    def stop_requested(self) -> bool:
+        """Whether to leave after this step."""
+        return self._interrupts.requested
+
+    def commit(self) -> None:
+        """Make everything delivered so far permanent.
+
+        Raises:
+            StorageError: The disk refused.
+        """
+        self._writer.flush()
+        if self._on_commit is not None:
+            self._on_commit()
+
+    def _commit_if_due(self) -> None:
+        if self._writer.due:
+            self.commit()
+
+    def _count(self, answer: Answer) -> None:
+        tally = self._tally
+        tally.done += 1
+        tally.failed += not answer.succeeded
+        tally.output_tokens += answer.output_tokens
+        tally.slo_met += answer.slo_met is True
+        tally.slo_missed += answer.slo_met is False
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value

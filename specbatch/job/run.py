@@ -1,0 +1,215 @@
+"""A job from the first file opened to the exit code. :func:`run_job` reads as its table of contents."""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specbatch.config import JobConfig
+from specbatch.errors import ConfigError, EngineError, SpecbatchError
+from specbatch.job.feed import TableFeed
+from specbatch.job.host import Rows, RunHost
+from specbatch.job.outcome import RunOutcome, judge
+from specbatch.job.state import Attempts, ModelResolver, claim, finished_before
+from specbatch.models.files import ModelFiles
+from specbatch.models.resolve import resolve_model
+from specbatch.progress import Reporter, Tally, open_reporter
+from specbatch.report.summary import Summary, summarise
+from specbatch.signals import Interrupts
+from specbatch.table.atomic import write_text
+from specbatch.table.finalise import Finaliser
+from specbatch.table.index import RowIndex
+from specbatch.table.keys import Keys
+from specbatch.table.manifest import Finished
+from specbatch.table.parse import RowParser
+from specbatch.table.parts import PartFormat, PartWriter, Progress, find_parts, read_progress
+from specbatch.table.reader import InputTable, RowFetcher
+from specbatch.table.rundir import RunDir, locked
+from specbatch.table.spool import Spool
+
+if TYPE_CHECKING:  # the engine's room imports torch
+    from specbatch.engine.feed import Engine
+
+EngineFactory = Callable[[JobConfig, ModelFiles], "Engine"]
+
+
+def open_native_engine(config: JobConfig, files: ModelFiles) -> Engine:
+    """The engine of a real run; importing it takes seconds, so that is left until it is needed."""
+    from specbatch.engine.open import open_engine  # noqa: PLC0415
+
+    return open_engine(config, files)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a job takes from outside; tests put in their own.
+
+    Attributes:
+        open_engine: Loads the model.
+        find_model: Finds or fetches its files.
+        open_reporter: Where progress goes.
+        wall: Unix time, seconds.
+    """
+
+    open_engine: EngineFactory = open_native_engine
+    find_model: ModelResolver = resolve_model
+    open_reporter: Callable[[], Reporter] = open_reporter
+    wall: Callable[[], float] = time.time
+
+
+def run_job(
+    config: JobConfig, *, fresh: bool = False, surroundings: Surroundings | None = None
+) -> RunOutcome:
+    """Run a job to its end, or go on with it.
+
+    Args:
+        config: The job.
+        fresh: Discard what the run directory holds.
+        surroundings: Replaced in tests.
+
+    Raises:
+        SpecbatchError: The job ended early; its ``exit_code`` says how, finished rows are kept.
+    """
+    around = surroundings or Surroundings()
+    table = InputTable.open(config)
+    with (
+        Interrupts() as interrupts,
+        _reporting(around) as reporter,
+        locked(run_directory(config)) as directory,
+    ):
+        if fresh:
+            directory.clear()
+        done = finished_before(directory, config, table, around.find_model, reporter)
+        if done is not None:
+            return done
+        files = around.find_model(config.model, report=reporter.message)
+        manifest = claim(directory, config, files, table, around.wall())
+        with Attempts(directory, manifest, interrupts, around.wall) as attempts:
+            run = _Run(config, around, directory, table, reporter, attempts)
+            keys = run.answer(files, interrupts)
+            return run.finish(keys, interrupts)
+
+
+def run_directory(config: JobConfig) -> Path:
+    """``--out``, or the input's name with ``.out`` in the working directory.
+
+    Raises:
+        ConfigError: Several inputs and no ``--out``.
+    """
+    if config.out is not None:
+        return config.out
+    stem = Path(config.input[0]).stem
+    if len(config.input) > 1 or any(sign in stem for sign in "*?[") or not stem:
+        raise ConfigError("the job needs a run directory", "name one with --out")
+    return Path(f"{stem}.out")
+
+
+class _Run:
+    """One attempt that holds the lock and has a manifest."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        around: Surroundings,
+        directory: RunDir,
+        table: InputTable,
+        reporter: Reporter,
+        attempts: Attempts,
+    ) -> None:
+        self._config, self._around, self._directory = config, around, directory
+        self._table, self._reporter, self._attempts = table, reporter, attempts
+        manifest = attempts.manifest
+        self._form = PartFormat(
+            manifest.stamp, config.token_ids, manifest.epoch, config.policy, config.engine
+        )
+
+    def answer(self, files: ModelFiles, interrupts: Interrupts) -> Keys:
+        """Index the input and have the engine answer what no earlier attempt did; the keys of all rows."""
+        self._reporter.phase("reading input")
+        parser = RowParser.of(self._config, self._attempts.manifest.epoch)
+        with Spool(self._directory.path) as spool:
+            index = self._table.index(parser, spool, interrupts.check)
+            before = self._earlier(index)
+            if before.done.all():
+                return index.keys
+            self._reporter.phase("loading model")
+            engine = self._around.open_engine(self._config, files)
+            self._attempts.check_numerics(engine.numerics, started=bool(before.done.any()))
+            fetcher = RowFetcher(index, parser, spool)
+            rows = Rows(index, tuple(self._config.tiers), ~before.done)
+            feed = TableFeed(fetcher, engine.encoder.encode, rows.left)
+            with interrupts.deferred(), self._committing(rows, before, interrupts) as host:
+                stats = engine.run(feed, host)
+                self._attempts.record_stats(stats.as_dict())
+            interrupts.check()
+            return index.keys
+
+    def finish(self, keys: Keys, interrupts: Interrupts) -> RunOutcome:
+        """Put results and summary in place."""
+        self._reporter.phase("writing results")
+        manifest = self._attempts.manifest
+        footer = {**manifest.stamp, b"specbatch.config": json.dumps(manifest.config).encode()}
+        parts = find_parts(self._directory.parts, self._form)
+        with interrupts.deferred():
+            finaliser = Finaliser(self._table, keys, parts, footer, interrupts.check)
+            finaliser.write(self._directory.results, self._config.token_ids)
+            summary = self._summarise()
+        code, verdict = judge(summary, self._config)
+        self._attempts.finish(
+            Finished(input=self._table.fingerprint(), limit=self._config.limit, exit_code=code)
+        )
+        return RunOutcome(self._directory.path, code, summary, verdict, ran=True)
+
+    def _summarise(self) -> Summary:
+        summary = summarise(self._directory.results, self._attempts.current())
+        write_text(self._directory.summary, json.dumps(summary, indent=2) + "\n")
+        return summary
+
+    def _earlier(self, index: RowIndex) -> Progress:
+        parts = find_parts(self._directory.parts, self._form)
+        for reason in parts.ignored:
+            self._reporter.message(f"ignored {self._directory.parts}/{reason}")
+        before = read_progress(parts, index.keys)
+        done = int(before.done.sum())
+        if done:
+            self._reporter.message(f"continuing: {done} of {len(index)} rows are finished")
+        return before
+
+    @contextmanager
+    def _committing(self, rows: Rows, before: Progress, interrupts: Interrupts) -> Iterator[RunHost]:
+        """The host of the engine; whatever happens inside, finished rows are committed."""
+        config = self._config
+        writer = PartWriter(self._directory.parts, self._form, config.flush_rows, config.flush_every_s)
+        tally = Tally(len(rows.left), int(before.done.sum()), 0, before.slo_met, before.slo_missed)
+        host = RunHost(self._attempts.clock, rows, writer, tally, self._reporter, interrupts)
+        self._attempts.engine_started()
+        host.after_commit(lambda: self._attempts.committed(writer.committed))
+        self._reporter.begin(tally)
+        try:
+            yield host
+        except SpecbatchError:
+            host.commit()
+            raise
+        except Exception as error:
+            host.commit()
+            log = self._directory.path / "error.txt"
+            write_text(log, traceback.format_exc())
+            reason = (str(error).splitlines() or [""])[0]
+            what = f"the engine failed: {type(error).__name__}: {reason}"
+            raise EngineError(what, f"details in {log}; the same command continues") from error
+        host.commit()
+
+
+@contextmanager
+def _reporting(around: Surroundings) -> Iterator[Reporter]:
+    reporter = around.open_reporter()
+    try:
+        yield reporter
+    finally:
+        reporter.close()

@@ -1,0 +1,198 @@
+"""What a run directory says about earlier attempts, and the record of the present one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol, cast
+
+from specbatch.config import JobConfig, identity
+from specbatch.errors import ExitCode, ModelError, SpecbatchError
+from specbatch.job.host import RunClock
+from specbatch.job.outcome import RunOutcome, judge
+from specbatch.models.files import ModelFiles
+from specbatch.progress import Reporter
+from specbatch.report.summary import Summary
+from specbatch.signals import Interrupts
+from specbatch.table.manifest import Attempt, Finished, Manifest
+from specbatch.table.reader import InputTable
+from specbatch.table.rundir import RunDir, differing_keys, refuse_mismatch
+
+
+class ModelResolver(Protocol):
+    """The signature of :func:`specbatch.models.resolve.resolve_model`."""
+
+    def __call__(
+        self, spec: str, *, allow_download: bool = True, report: Callable[[str], None]
+    ) -> ModelFiles:
+        """Find a model's files."""
+
+
+def finished_before(
+    directory: RunDir,
+    config: JobConfig,
+    table: InputTable,
+    find_model: ModelResolver,
+    reporter: Reporter,
+) -> RunOutcome | None:
+    """The outcome of a run that is complete for this very input; ``None`` when there is work to do.
+
+    Raises:
+        MismatchError: It is complete, but with other settings.
+    """
+    manifest = directory.load()
+    if manifest is None or manifest.finished is None or not _same_input(manifest.finished, config, table):
+        return None
+    summary = _read_summary(directory)
+    if summary is None:
+        return None
+    try:
+        files = find_model(config.model, allow_download=False, report=reporter.message)
+    except ModelError:
+        # A finished run needs no model: the same name is enough when the files have gone since.
+        if config.model != manifest.config["model"]:
+            raise
+    else:
+        refuse_mismatch(directory.path, manifest.identity, identity(config, files))
+    _refuse_other_device(directory.path, manifest, config)
+    code, verdict = judge(summary, config)
+    return RunOutcome(directory.path, code, summary, verdict, ran=False)
+
+
+def claim(directory: RunDir, config: JobConfig, files: ModelFiles, table: InputTable, now: float) -> Manifest:
+    """The manifest to go on with: the recorded one if it has the same identity, otherwise a new one.
+
+    Args:
+        directory: Locked.
+        config: The job.
+        files: The model.
+        table: The input.
+        now: Unix seconds; the run clock's zero if the run is new.
+
+    Raises:
+        MismatchError: Rows were finished with other settings.
+    """
+    manifest = directory.load()
+    current = identity(config, files)
+    has_rows = directory.results.exists() or any(directory.parts.glob("part-*.parquet"))
+    if manifest is not None and has_rows:
+        refuse_mismatch(directory.path, manifest.identity, current)
+        _refuse_other_device(directory.path, manifest, config)
+    if manifest is None or not has_rows:
+        model: dict[str, object] = {
+            "name": files.name,
+            "format": files.format,
+            "quantization": files.quantization,
+            "digest": files.digest,
+        }
+        directory.clear()
+        return Manifest.create(config, current, model, table.fingerprint(), now)
+    settings = config.model_dump(mode="json")
+    return manifest.model_copy(update={"config": settings, "input": table.fingerprint(), "finished": None})
+
+
+class Attempts:
+    """Keeps ``run.json`` up to date; a context manager around one attempt.
+
+    Args:
+        directory: Locked.
+        manifest: To go on with.
+        interrupts: Saving is not to be torn by a signal.
+        wall: Unix time, seconds.
+    """
+
+    def __init__(
+        self, directory: RunDir, manifest: Manifest, interrupts: Interrupts, wall: Callable[[], float]
+    ) -> None:
+        self._directory, self._interrupts, self._wall = directory, interrupts, wall
+        start = wall()
+        # Wall clocks are set back now and then; the run clock is not.
+        self.clock = RunClock(max(start - manifest.epoch, manifest.elapsed))
+        self.manifest = manifest.model_copy(update={"attempts": (*manifest.attempts, Attempt(start=start))})
+        self._engine_started: float | None = None
+
+    def __enter__(self) -> Attempts:
+        self._save()
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is None:
+            return
+        code = error.exit_code if isinstance(error, SpecbatchError) else ExitCode.ENGINE
+        self._update(end=self._wall(), exit_code=int(code))
+
+    def check_numerics(self, numerics: Mapping[str, str], *, started: bool) -> None:
+        """Record what of this machine shapes texts, or compare it.
+
+        Raises:
+            MismatchError: Finished rows were computed otherwise.
+        """
+        recorded = self.manifest.numerics
+        if started and recorded:
+            refuse_mismatch(self._directory.path, recorded, numerics)
+        if differing_keys(recorded, numerics):
+            self.manifest = self.manifest.model_copy(update={"numerics": dict(numerics)})
+            self._save()
+
+    def engine_started(self) -> None:
+        """The engine begins to work."""
+        self._engine_started = self.clock.attempt_seconds()
+
+    def committed(self, rows: int) -> None:
+        """Rows of this attempt that are safe now."""
+        self._update(rows=rows)
+
+    def record_stats(self, stats: Mapping[str, float | int | str | None]) -> None:
+        """The engine is done."""
+        self.manifest = self.manifest.with_attempt(
+            self.manifest.attempts[-1].model_copy(update={"stats": dict(stats)})
+        )
+        self._update()
+        self._engine_started = None
+
+    def current(self) -> Manifest:
+        """The manifest with the seconds of the present attempt."""
+        return self._timed({})
+
+    def finish(self, finished: Finished) -> None:
+        """Results are in place."""
+        self.manifest = self.manifest.model_copy(update={"finished": finished})
+        self._update(end=self._wall(), exit_code=finished.exit_code)
+
+    def _update(self, **changes: object) -> None:
+        self.manifest = self._timed(changes)
+        self._save()
+
+    def _timed(self, changes: Mapping[str, object]) -> Manifest:
+        seconds = self.clock.attempt_seconds()
+        update: dict[str, object] = {**changes, "seconds": seconds}
+        if self._engine_started is not None:
+            update["engine_seconds"] = seconds - self._engine_started
+        return self.manifest.with_attempt(self.manifest.attempts[-1].model_copy(update=update))
+
+    def _save(self) -> None:
+        with self._interrupts.deferred():
+            self._directory.save(self.manifest)
+
+
+def _same_input(finished: Finished, config: JobConfig, table: InputTable) -> bool:
+    # Through JSON, because that is how the recorded side came here.
+    fingerprint = json.loads(json.dumps(table.fingerprint()))
+    return finished.limit == config.limit and finished.input == fingerprint
+
+
+def _read_summary(directory: RunDir) -> Summary | None:
+    if not directory.results.is_file():
+        return None
+    try:
+        return cast("Summary", json.loads(directory.summary.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return None
+
+
+def _refuse_other_device(directory: Path, manifest: Manifest, config: JobConfig) -> None:
+    """Compare what can be compared before an engine is opened."""
+    asked = {"device": config.device, "dtype": config.dtype}
+    asked = {key: value for key, value in asked.items() if value != "auto" and key in manifest.numerics}
+    refuse_mismatch(directory, {key: manifest.numerics[key] for key in asked}, asked)

@@ -1,0 +1,1 @@
+"""Numbers and tables about a finished run."""
