@@ -7,6 +7,7 @@ and every kernel's twin in torch (``*_reference``, same signature) still works.
 from specbatch_kernels.cpu.attention import AttentionKeys, KvCache, paged_attention, paged_attention_reference
 from specbatch_kernels.cpu.native import KernelsUnavailableError, available, unavailable_reason
 from specbatch_kernels.cpu.pool import ThreadPool
+from specbatch_kernels.cpu.probe import multiply_add_rate, read_bandwidth
 
 __all__ = [
     "AttentionKeys",
@@ -14,7 +15,9 @@ __all__ = [
     "KvCache",
     "ThreadPool",
     "available",
+    "multiply_add_rate",
     "paged_attention",
     "paged_attention_reference",
+    "read_bandwidth",
     "unavailable_reason",
 ]

@@ -1,7 +1,8 @@
 /* Attention of a group of queries of one K/V head over one block of at most SB_BLOCK keys.
  *
- * Every score is one chain of multiply-adds over head_dim, every value sum one chain over the keys
- * in logical order: how queries and lanes are tiled changes no bit.
+ * A score is eight chains of multiply-adds over head_dim (one per lane) and one fixed tree of
+ * additions; a value sum is one chain over the keys in logical order.  How queries and keys are
+ * tiled changes no bit.
  */
 #ifndef SB_ATTENTION_BLOCK_H
 #define SB_ATTENTION_BLOCK_H
@@ -9,63 +10,81 @@
 #include "attention.h"
 #include "simd.h"
 
+/* Keys and values of one K/V head in one block. */
+typedef struct {
+    const float *keys, *values; /* of the head in slot 0 */
+    const int64_t *offsets;     /* of the keys' slots, in floats */
+    int count;
+} head_block;
+
+/* The slots of the block that comes after, fetched piece by piece while this one is computed: the
+ * processor does not foresee jumps from slot to slot, and memory likes whole slots in order. */
+typedef struct {
+    const float *cache;
+    const int64_t *offsets;
+    int count;                 /* keys left */
+    int64_t part, piece, slot; /* floats: fetched of the first key left; per step; per slot */
+} fetcher;
+
 /* Working memory of one worker for one block. */
 typedef struct {
-    int64_t offsets[SB_BLOCK]; /* of a key's first float in the cache, K/V head 0 */
-    float *panel;              /* [head_dim rounded up to 8, SB_BLOCK]: keys transposed */
-    float *scores;             /* [queries, SB_BLOCK] */
-    const float **query;       /* [queries] */
-    float **record;            /* [queries] */
-    int *valid;                /* [queries] keys of the block the query attends to */
+    head_block now;
+    fetcher next_keys, next_values;
+    float *scores;       /* [queries, SB_BLOCK] */
+    const float **query; /* [queries] */
+    float **record;      /* [queries] */
+    int *valid;          /* [queries] keys of the block the query attends to */
     int queries;
 } attention_work;
 
-/* Keys become lanes. Lanes past the last key repeat it: they are computed and never used. */
-static void pack_keys(float *panel, const float *keys, const int64_t *offsets, int count, int64_t dim) {
-    for (int j = 0; j < count; j += 8) {
-        const float *row[8];
-        for (int i = 0; i < 8; i++) row[i] = keys + offsets[j + i < count ? j + i : count - 1];
-        int64_t d = 0;
-        for (; d + 8 <= dim; d += 8) {
-            v8 block[8];
-            for (int i = 0; i < 8; i++) block[i] = v8_load(row[i] + d);
-            v8_transpose(block);
-            for (int i = 0; i < 8; i++) v8_store(panel + (d + i) * SB_BLOCK + j, block[i]);
-        }
-        for (; d < dim; d++)
-            for (int i = 0; i < 8; i++) panel[d * SB_BLOCK + j + i] = row[i][d];
+SB_INLINE void fetch_piece(fetcher *f) {
+    if (f->count == 0) return;
+    const float *from = f->cache + *f->offsets + f->part;
+    for (int64_t d = 0; d < f->piece; d += 16) __builtin_prefetch(from + d, 0, 2);
+    f->part += f->piece;
+    if (f->part < f->slot) return;
+    f->part = 0;
+    f->offsets++;
+    f->count--;
+}
+
+/* Eight floats from d on; lanes past the end of the row are 0. */
+SB_INLINE v8 load_row(const float *row, int64_t d, int64_t dim) {
+    return d + 8 <= dim ? v8_load(row + d) : v8_load_first(row + d, dim - d);
+}
+
+SB_INLINE void score_chunk(v8 *sum, const float *const *query, const float *const *key, const int nq, int64_t d,
+                           int64_t dim) {
+    v8 q[3];
+    SB_UNROLL for (int i = 0; i < nq; i++) q[i] = load_row(query[i], d, dim);
+    SB_UNROLL for (int j = 0; j < 4; j++) {
+        v8 k = load_row(key[j], d, dim);
+        SB_UNROLL for (int i = 0; i < nq; i++) sum[4 * i + j] = v8_fma(q[i], k, sum[4 * i + j]);
     }
 }
 
-/* Scores of `nq` queries against `nv` vectors of keys.  Inlined with constants, at most 12 sums. */
-SB_INLINE void score_tile(const attention_work *w, int first, int key, int64_t dim, const int nq, const int nv) {
+/* Scores of `nq` <= 3 queries (a constant once inlined) against four keys. */
+SB_INLINE void score_tile(const attention_work *w, int first, int j, int64_t dim, const int nq) {
     v8 sum[12];
-    const float *query[6];
-    SB_UNROLL for (int i = 0; i < nq * nv; i++) sum[i] = v8_zero();
+    const float *query[3], *key[4];
+    SB_UNROLL for (int i = 0; i < 4 * nq; i++) sum[i] = v8_zero();
     SB_UNROLL for (int i = 0; i < nq; i++) query[i] = w->query[first + i];
-    const float *panel = w->panel + key;
-    for (int64_t d = 0; d < dim; d++, panel += SB_BLOCK) {
-        v8 keys[4];
-        SB_UNROLL for (int j = 0; j < nv; j++) keys[j] = v8_load(panel + 8 * j);
-        SB_UNROLL for (int i = 0; i < nq; i++) {
-            v8 q = v8_set1(query[i][d]);
-            SB_UNROLL for (int j = 0; j < nv; j++) sum[i * nv + j] = v8_fma(q, keys[j], sum[i * nv + j]);
-        }
-    }
-    float *scores = w->scores + first * SB_BLOCK + key;
-    SB_UNROLL for (int i = 0; i < nq; i++)
-        SB_UNROLL for (int j = 0; j < nv; j++) v8_store(scores + i * SB_BLOCK + 8 * j, sum[i * nv + j]);
+    /* Past the last key it is repeated: computed and never used. */
+    SB_UNROLL for (int i = 0; i < 4; i++)
+        key[i] = w->now.keys + w->now.offsets[j + i < w->now.count ? j + i : w->now.count - 1];
+    int64_t d = 0;
+    for (; d + 8 <= dim; d += 8) score_chunk(sum, query, key, nq, d, d + 8);
+    if (d < dim) score_chunk(sum, query, key, nq, d, dim);
+    SB_UNROLL for (int i = 0; i < nq; i++) v8_sum4(w->scores + (first + i) * SB_BLOCK + j, sum + 4 * i);
 }
 
-/* Computes whole tiles: scores past `count` come from stale lanes and are masked later. */
-static void score_block(const attention_work *w, int count, int64_t dim) {
-    int first = 0;
-    for (; first + 6 <= w->queries; first += 6)
-        for (int key = 0; key < count; key += 16) score_tile(w, first, key, dim, 6, 2);
-    for (; first + 3 <= w->queries; first += 3)
-        for (int key = 0; key < count; key += 32) score_tile(w, first, key, dim, 3, 4);
-    for (; first < w->queries; first++)
-        for (int key = 0; key < count; key += 32) score_tile(w, first, key, dim, 1, 4);
+static void score_group(attention_work *w, int first, int count, int64_t dim) {
+    for (int j = 0; j < w->now.count; j += 4) {
+        for (int i = 0; first == 0 && i < 4; i++) fetch_piece(&w->next_keys);
+        if (count == 3) score_tile(w, first, j, dim, 3);
+        if (count == 2) score_tile(w, first, j, dim, 2);
+        if (count == 1) score_tile(w, first, j, dim, 1);
+    }
 }
 
 /* Turns the scores of one query into exponentials relative to their maximum; lanes from `valid` on
@@ -88,74 +107,63 @@ static void exponentiate(float *scores, int valid, float scale, float *record) {
 }
 
 /* Adds keys [from, to) to `nv` vectors of the value sums of `nq` queries; from = 0 starts the sums. */
-SB_INLINE void value_tile(const attention_work *w, const float *values, int first, int from, int to,
-                          const int nq, const int nv, int64_t d) {
+SB_INLINE void value_tile(attention_work *w, int first, int from, int to, const int nq, const int nv, int64_t d,
+                          int64_t dim) {
     v8 sum[12];
-    float *out[6];
+    float *out[3];
+    const head_block now = w->now;
     const float *p = w->scores + first * SB_BLOCK;
+    fetcher ahead = w->next_values;
+    if (first || d) ahead.count = 0; /* once per block is enough */
     SB_UNROLL for (int i = 0; i < nq; i++) out[i] = w->record[first + i] + SB_RECORD_HEAD + d;
     SB_UNROLL for (int i = 0; i < nq * nv; i++)
         sum[i] = from ? v8_load(out[i / nv] + 8 * (i % nv)) : v8_zero();
     for (int j = from; j < to; j++) {
-        const float *row = values + w->offsets[j] + d;
-        v8 v[4];
-        SB_UNROLL for (int k = 0; k < nv; k++) v[k] = v8_load(row + 8 * k);
-        SB_UNROLL for (int i = 0; i < nq; i++) {
-            v8 weight = v8_set1(p[i * SB_BLOCK + j]);
-            SB_UNROLL for (int k = 0; k < nv; k++) sum[i * nv + k] = v8_fma(weight, v[k], sum[i * nv + k]);
+        const float *row = now.values + now.offsets[j];
+        v8 weight[3];
+        fetch_piece(&ahead);
+        SB_UNROLL for (int i = 0; i < nq; i++) weight[i] = v8_set1(p[i * SB_BLOCK + j]);
+        SB_UNROLL for (int k = 0; k < nv; k++) {
+            v8 v = load_row(row, d + 8 * k, dim);
+            SB_UNROLL for (int i = 0; i < nq; i++) sum[i * nv + k] = v8_fma(weight[i], v, sum[i * nv + k]);
         }
     }
+    if (!first && !d) w->next_values = ahead;
     SB_UNROLL for (int i = 0; i < nq * nv; i++) v8_store(out[i / nv] + 8 * (i % nv), sum[i]);
 }
 
-/* The last head_dim % 8 values, with the multiply-add of the vector path in lane 0. */
-static void value_tail(const attention_work *w, const float *values, int query, int from, int to, int64_t d,
-                       int64_t dim) {
-    float *out = w->record[query] + SB_RECORD_HEAD;
-    const float *p = w->scores + query * SB_BLOCK;
-    for (; d < dim; d++) {
-        v8 sum = v8_set1(from ? out[d] : 0.0f);
-        for (int j = from; j < to; j++) sum = v8_fma(v8_set1(p[j]), v8_set1(values[w->offsets[j] + d]), sum);
-        out[d] = sum[0];
-    }
-}
-
-static void value_sums(const attention_work *w, const float *values, int first, int count, int from, int to,
-                       int64_t dim) {
+/* Whole vectors first: the extent given to the tile tells the compiler that no row ends inside it. */
+SB_INLINE void value_sums(attention_work *w, int first, int from, int to, int64_t dim, const int nq) {
     int64_t d = 0;
-    if (count == 6)
-        for (; d + 16 <= dim; d += 16) value_tile(w, values, first, from, to, 6, 2, d);
-    if (count == 3)
-        for (; d + 32 <= dim; d += 32) value_tile(w, values, first, from, to, 3, 4, d);
-    for (int i = first; i < first + count; i++) {
-        int64_t e = d;
-        for (; e + 32 <= dim; e += 32) value_tile(w, values, i, from, to, 1, 4, e);
-        for (; e + 8 <= dim; e += 8) value_tile(w, values, i, from, to, 1, 1, e);
-        value_tail(w, values, i, from, to, e, dim);
-    }
+    for (; d + 32 <= dim; d += 32) value_tile(w, first, from, to, nq, 4, d, d + 32);
+    for (; d + 8 <= dim; d += 8) value_tile(w, first, from, to, nq, 1, d, d + 8);
+    if (d < dim) value_tile(w, first, from, to, nq, 1, d, dim);
 }
 
 /* Queries that see fewer keys than their neighbours must not read the others' values (0 x NaN is
  * NaN), so a group shares the keys that all of it sees and each query adds its own rest. */
-static void value_group(const attention_work *w, const float *values, int first, int count, int64_t dim) {
+static void value_group(attention_work *w, int first, int count, int64_t dim) {
     int common = SB_BLOCK;
     for (int i = first; i < first + count; i++) common = w->valid[i] < common ? w->valid[i] : common;
-    if (common) value_sums(w, values, first, count, 0, common, dim);
+    if (common && count == 3) value_sums(w, first, 0, common, dim, 3);
+    if (common && count == 2) value_sums(w, first, 0, common, dim, 2);
+    if (common && count == 1) value_sums(w, first, 0, common, dim, 1);
     for (int i = first; i < first + count; i++)
-        if (w->valid[i] > common) value_sums(w, values, i, 1, common, w->valid[i], dim);
+        if (w->valid[i] > common) value_sums(w, i, common, w->valid[i], dim, 1);
 }
 
-/* One block for all queries of the work.  `keys` and `values` point at the K/V head's first slot. */
-static void attend_block(attention_work *w, const float *keys, const float *values, int count, int64_t dim,
-                         float scale) {
-    pack_keys(w->panel, keys, w->offsets, count, dim);
-    score_block(w, count, dim);
-    for (int i = 0; i < w->queries; i++)
-        if (w->valid[i]) exponentiate(w->scores + i * SB_BLOCK, w->valid[i], scale, w->record[i]);
-    int first = 0;
-    for (; first + 6 <= w->queries; first += 6) value_group(w, values, first, 6, dim);
-    for (; first + 3 <= w->queries; first += 3) value_group(w, values, first, 3, dim);
-    for (; first < w->queries; first++) value_group(w, values, first, 1, dim);
+/* Four queries go as two pairs: one alone has too few sums to hide the latency of an addition. */
+static int group_size(int left) { return left == 4 || left == 2 ? 2 : left < 3 ? left : 3; }
+
+/* One block for all queries of the work. */
+static void attend_block(attention_work *w, int64_t dim, float scale) {
+    for (int i = 0, n; i < w->queries; i += n) {
+        n = group_size(w->queries - i);
+        score_group(w, i, n, dim);
+        for (int q = i; q < i + n; q++)
+            if (w->valid[q]) exponentiate(w->scores + q * SB_BLOCK, w->valid[q], scale, w->record[q]);
+        value_group(w, i, n, dim);
+    }
 }
 
 #endif

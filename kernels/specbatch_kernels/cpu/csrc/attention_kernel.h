@@ -10,6 +10,7 @@ typedef struct {
     const sb_attention_plan *plan;
     const sb_attention_data *data;
     attention_work work;
+    int64_t offsets[2][SB_BLOCK]; /* of the block at work and of the one after */
     float *block;  /* [queries, record]: one block of one K/V head */
     float *folded; /* [tile tokens, heads, record]: all blocks so far */
 } attention_worker;
@@ -17,15 +18,13 @@ typedef struct {
 static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 typedef struct {
-    size_t panel, scores, query, record, valid, block, folded, total;
+    size_t scores, query, record, valid, block, folded, total;
 } attention_layout;
 
 static attention_layout layout_of(const sb_attention_shape *s) {
     size_t queries = (size_t)(sb_tile_tokens(s) * (s->heads / s->kv_heads));
     size_t rows = (size_t)(sb_tile_tokens(s) * s->heads), record = (size_t)sb_record(s) * sizeof(float);
-    size_t dim = (size_t)(s->head_dim + 7) / 8 * 8;
     attention_layout l = {0};
-    l.scores = l.panel + round_up(dim * SB_BLOCK * sizeof(float));
     l.query = l.scores + round_up(queries * SB_BLOCK * sizeof(float));
     l.record = l.query + round_up(queries * sizeof(float *));
     l.valid = l.record + round_up(queries * sizeof(float *));
@@ -40,7 +39,6 @@ static size_t attention_scratch(const sb_attention_plan *plan) { return layout_o
 static attention_worker worker_of(const sb_attention_plan *plan, const sb_attention_data *data, char *scratch) {
     attention_layout l = layout_of(&plan->shape);
     attention_worker w = {.plan = plan, .data = data};
-    w.work.panel = (float *)(scratch + l.panel);
     w.work.scores = (float *)(scratch + l.scores);
     w.work.query = (const float **)(scratch + l.query);
     w.work.record = (float **)(scratch + l.record);
@@ -51,14 +49,21 @@ static attention_worker worker_of(const sb_attention_plan *plan, const sb_attent
 }
 
 /* Cache offsets of the logical keys [start, start + count) of a token. */
-static void locate_keys(attention_work *w, const sb_attention_shape *s, int64_t token, int64_t start, int count) {
+static void locate_keys(int64_t *offsets, const sb_attention_shape *s, int64_t token, int64_t start, int count) {
     const int32_t *pages = s->page_table + s->token_row[token] * s->max_pages;
     const int32_t *extra = s->extra_positions + s->extra_offsets[token];
     int64_t context = s->context_len[token], slot_floats = s->kv_heads * s->head_dim;
-    for (int j = 0; j < count; j++) {
-        int64_t key = start + j, position = key < context ? key : extra[key - context];
-        int64_t page = position / s->page_size;
-        w->offsets[j] = (pages[page] * s->page_size + position - page * s->page_size) * slot_floats;
+    int j = 0;
+    while (j < count && start + j < context) {
+        int64_t page = (start + j) / s->page_size, in_page = (start + j) % s->page_size;
+        int64_t slot = pages[page] * s->page_size + in_page, end = j + s->page_size - in_page;
+        if (end > count) end = count;
+        if (end > context - start) end = context - start;
+        for (; j < end; j++) offsets[j] = slot++ * slot_floats;
+    }
+    for (; j < count; j++) {
+        int64_t position = extra[start + j - context], page = position / s->page_size;
+        offsets[j] = (pages[page] * s->page_size + position % s->page_size) * slot_floats;
     }
 }
 
@@ -122,49 +127,83 @@ static void fold_block(attention_worker *w, int64_t tile_first, int64_t first, i
     }
 }
 
-/* Tokens [first, first + count) of a tile, whose keys are prefixes of those of `longest`. */
-static void run_block(attention_worker *w, const sb_tile *tile, int64_t first, int64_t count, int64_t longest,
-                      int64_t block) {
+static head_block head_at(const attention_worker *w, int64_t kv_head, const int64_t *offsets, int count) {
+    int64_t start = kv_head * w->plan->shape.head_dim;
+    return (head_block){w->data->k_cache + start, w->data->v_cache + start, offsets, count};
+}
+
+/* A block of the keys of a token. */
+typedef struct {
+    int64_t token, block;
+} spot;
+
+static void aim_fetchers(attention_worker *w, spot ahead) {
     const sb_attention_shape *s = &w->plan->shape;
-    int keys = keys_in_block(sb_num_keys(s, longest), block);
+    int count = keys_in_block(sb_num_keys(s, ahead.token), ahead.block);
+    locate_keys(w->offsets[1], s, ahead.token, ahead.block * SB_BLOCK, count);
+    fetcher f = {.offsets = w->offsets[1], .count = count, .piece = s->head_dim, .slot = s->kv_heads * s->head_dim};
+    w->work.next_keys = w->work.next_values = f;
+    w->work.next_keys.cache = w->data->k_cache;
+    w->work.next_values.cache = w->data->v_cache;
+}
+
+/* Tokens [first, first + count) of a tile, whose keys are prefixes of those of the token of `at`. */
+static void run_block(attention_worker *w, const sb_tile *tile, int64_t first, int64_t count, spot at) {
+    const sb_attention_shape *s = &w->plan->shape;
+    int keys = keys_in_block(sb_num_keys(s, at.token), at.block);
     if (!keys) return;
-    locate_keys(&w->work, s, longest, block * SB_BLOCK, keys);
+    locate_keys(w->offsets[0], s, at.token, at.block * SB_BLOCK, keys);
     for (int64_t kv = 0; kv < s->kv_heads; kv++) {
-        gather_queries(w, first, count, kv, block);
-        int64_t head = kv * s->head_dim;
-        attend_block(&w->work, w->data->k_cache + head, w->data->v_cache + head, keys, s->head_dim, w->data->scale);
-        if (!w->plan->split) fold_block(w, tile->first, first, kv, block);
+        gather_queries(w, first, count, kv, at.block);
+        w->work.now = head_at(w, kv, w->offsets[0], keys);
+        attend_block(&w->work, s->head_dim, w->data->scale);
+        if (!w->plan->split) fold_block(w, tile->first, first, kv, at.block);
     }
 }
 
-static void run_tile_block(attention_worker *w, const sb_tile *tile, int64_t block) {
+static void run_tile_block(attention_worker *w, const sb_tile *tile, int64_t block, spot ahead) {
+    aim_fetchers(w, ahead);
     if (block < tile->shared) {
-        run_block(w, tile, tile->first, tile->count, tile->longest, block);
+        run_block(w, tile, tile->first, tile->count, (spot){tile->longest, block});
         return;
     }
-    for (int64_t t = tile->first; t < tile->first + tile->count; t++) run_block(w, tile, t, 1, t, block);
+    for (int64_t t = tile->first; t < tile->first + tile->count; t++) run_block(w, tile, t, 1, (spot){t, block});
+}
+
+/* The tile this worker will probably get next: only a hint of what to fetch. */
+static int64_t probable_token(const sb_attention_plan *plan, sb_pool *pool, int64_t now) {
+    int64_t next = sb_pool_peek(pool);
+    return plan->tiles[next < plan->num_tiles ? next : now].longest;
 }
 
 static void run_whole_tiles(attention_worker *w, sb_pool *pool) {
-    const sb_attention_shape *s = &w->plan->shape;
-    for (int64_t i; (i = sb_pool_ticket(pool)) < w->plan->num_tiles;) {
-        const sb_tile *tile = &w->plan->tiles[i];
-        for (int64_t b = 0; b * SB_BLOCK < tile->keys; b++) run_tile_block(w, tile, b);
-        for (int64_t r = 0; r < tile->count * s->heads; r++)
-            finish(w, tile->first + r / s->heads, r % s->heads, w->folded + r * sb_record(s));
+    const sb_attention_plan *plan = w->plan;
+    int64_t heads = plan->shape.heads, record = sb_record(&plan->shape);
+    for (int64_t i; (i = sb_pool_ticket(pool)) < plan->num_tiles;) {
+        const sb_tile *tile = &plan->tiles[i];
+        int64_t blocks = (tile->keys + SB_BLOCK - 1) / SB_BLOCK;
+        for (int64_t b = 0; b < blocks; b++) {
+            spot ahead = {tile->longest, b + 1};
+            if (b + 1 == blocks) ahead = (spot){probable_token(plan, pool, i), 0};
+            run_tile_block(w, tile, b, ahead);
+        }
+        for (int64_t r = 0; r < tile->count * heads; r++)
+            finish(w, tile->first + r / heads, r % heads, w->folded + r * record);
     }
 }
 
 static void run_split_tiles(attention_worker *w, sb_pool *pool) {
     const sb_attention_plan *plan = w->plan;
-    int64_t record = sb_record(&plan->shape), heads = plan->shape.heads;
-    for (int64_t i; (i = sb_pool_ticket(pool)) < plan->num_tiles * plan->max_blocks;)
-        run_tile_block(w, &plan->tiles[i / plan->max_blocks], i % plan->max_blocks);
+    int64_t record = sb_record(&plan->shape), heads = plan->shape.heads, blocks = plan->max_blocks;
+    for (int64_t i; (i = sb_pool_ticket(pool)) < plan->num_tiles * blocks;) {
+        const sb_tile *tile = &plan->tiles[i / blocks];
+        run_tile_block(w, tile, i % blocks, (spot){tile->longest, i % blocks + 1});
+    }
     sb_pool_barrier(pool);
     for (int64_t token; (token = sb_pool_ticket(pool)) < plan->shape.tokens;) {
         int64_t keys = sb_num_keys(&plan->shape, token);
         for (int64_t h = 0; h < heads; h++) {
-            float *first = plan->partials + (token * heads + h) * plan->max_blocks * record;
+            float *first = plan->partials + (token * heads + h) * blocks * record;
             for (int64_t b = 1; b * SB_BLOCK < keys; b++) fold(first, first + b * record, record);
             finish(w, token, h, first);
         }

@@ -9,6 +9,8 @@ typedef struct {
     size_t (*attention_scratch)(const sb_attention_plan *plan);
     /* One phase or two (with a barrier between), run by all workers of the pool together. */
     void (*attention)(const sb_attention_plan *plan, const sb_attention_data *data, sb_pool *pool, int worker);
+    float (*probe_read)(const float *data, int64_t count);
+    float (*probe_fma)(int64_t iterations);
 } sb_kernels;
 
 extern const sb_kernels sb_kernels_portable;

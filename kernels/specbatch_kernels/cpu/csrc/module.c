@@ -131,10 +131,43 @@ static PyObject *attention(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* Every worker repeats one of the two loops on its own part of the data. */
+typedef struct {
+    const sb_kernels *kernels;
+    const float *data;
+    int64_t count; /* floats, or iterations when there is no data */
+    _Atomic float sink;
+} probe_job;
+
+static void probe_task(void *arg, sb_pool *pool, int worker) {
+    probe_job *job = arg;
+    if (!job->data) {
+        job->sink = job->kernels->probe_fma(job->count);
+        return;
+    }
+    int64_t part = job->count / sb_pool_workers(pool) / 64 * 64;
+    job->sink = job->kernels->probe_read(job->data + worker * part, part);
+}
+
+static PyObject *probe(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *capsule;
+    probe_job job = {0};
+    if (!PyArg_ParseTuple(args, "OKL", &capsule, &job.data, &job.count)) return NULL;
+    handle *h = handle_of(capsule);
+    if (!h) return NULL;
+    job.kernels = h->kernels;
+    Py_BEGIN_ALLOW_THREADS
+    sb_pool_run(h->pool, 0, probe_task, &job);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"best_isa", best_isa, METH_NOARGS, NULL},
     {"pool_new", pool_new, METH_VARARGS, NULL},
     {"attention", attention, METH_VARARGS, NULL},
+    {"probe", probe, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

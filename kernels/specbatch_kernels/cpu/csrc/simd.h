@@ -22,6 +22,12 @@ SB_INLINE v8 v8_load(const float *p) {
     memcpy(&x, p, sizeof(x));
     return x;
 }
+/* The first n < 8 lanes from memory, 0 in the others. */
+SB_INLINE v8 v8_load_first(const float *p, int64_t n) {
+    float lanes[8] = {0};
+    for (int i = 0; i < n && i < 8; i++) lanes[i] = p[i];
+    return v8_load(lanes);
+}
 SB_INLINE void v8_store(float *p, v8 x) { memcpy(p, &x, sizeof(x)); }
 SB_INLINE v8 v8_zero(void) { return (v8){0}; }
 SB_INLINE v8 v8_set1(float x) { return (v8){x, x, x, x, x, x, x, x}; }
@@ -70,23 +76,18 @@ SB_INLINE float v8_top(v8 x) {
     return x[0];
 }
 
-/* Transposes eight rows of eight floats in place: rows[i][j] <-> rows[j][i]. */
-SB_INLINE void v8_transpose(v8 rows[8]) {
-    v8 t[8], u[8];
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = __builtin_shufflevector(rows[i], rows[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-        t[i + 1] = __builtin_shufflevector(rows[i], rows[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+/* The sums of four vectors, each by the tree of v8_sum. */
+SB_INLINE void v8_sum4(float out[4], const v8 x[4]) {
+    v8 half[2], all;
+    for (int i = 0; i < 2; i++) {
+        v8 low = __builtin_shufflevector(x[2 * i], x[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11);
+        v8 high = __builtin_shufflevector(x[2 * i], x[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15);
+        half[i] = low + high; /* four sums of two lanes for x[2i], then for x[2i + 1] */
     }
-    for (int i = 0; i < 8; i += 4) {
-        for (int j = 0; j < 2; j++) {
-            u[i + 2 * j] = __builtin_shufflevector(t[i + j], t[i + 2 + j], 0, 1, 8, 9, 4, 5, 12, 13);
-            u[i + 2 * j + 1] = __builtin_shufflevector(t[i + j], t[i + 2 + j], 2, 3, 10, 11, 6, 7, 14, 15);
-        }
-    }
-    for (int i = 0; i < 4; i++) {
-        rows[i] = __builtin_shufflevector(u[i], u[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-        rows[i + 4] = __builtin_shufflevector(u[i], u[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-    }
+    all = __builtin_shufflevector(half[0], half[1], 0, 1, 8, 9, 4, 5, 12, 13) +
+          __builtin_shufflevector(half[0], half[1], 2, 3, 10, 11, 6, 7, 14, 15);
+    all = all + SB_NEIGHBOURS(all); /* pairs of equal lanes: x0, x2, x1, x3 */
+    out[0] = all[0], out[1] = all[4], out[2] = all[2], out[3] = all[6];
 }
 
 /* e^x, relative error below 3e-7.  Zero under -87.33 (no denormals), saturated above 88.37, NaN kept.
