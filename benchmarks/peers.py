@@ -53,7 +53,18 @@ class Timing:
 
     def decode_tokens_per_s(self, rows: int, tokens: int) -> float:
         """Output tokens per second after the first, prompts left out."""
-        return rows * (tokens - 1) / (self.total - self.first)
+        return rows * (tokens - 1) / self.decode
+
+    @property
+    def decode(self) -> float:
+        """Seconds after the first token of every row.
+
+        Raises:
+            RuntimeError: The first tokens alone took longer than all of them.
+        """
+        if self.total <= self.first:
+            raise RuntimeError("too noisy: something else kept the machine busy; use more --tokens, or wait")
+        return self.total - self.first
 
 
 class Worker:
@@ -120,7 +131,7 @@ def summarise(rows: int, tokens: int, timings: list[list[Timing]]) -> dict[str, 
     """Medians over repeats of speeds and of the ratios specbatch / transformers."""
     peer, ours = ([repeat[side] for repeat in timings] for side in range(2))
     ratios = [p.total / o.total for p, o in zip(peer, ours, strict=True)]
-    decode = [(p.total - p.first) / (o.total - o.first) for p, o in zip(peer, ours, strict=True)]
+    decode = [p.decode / o.decode for p, o in zip(peer, ours, strict=True)]
     return {
         "rows": rows,
         "transformers_tokens_per_s": statistics.median(t.tokens_per_s(rows, tokens) for t in peer),
@@ -156,13 +167,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="specbatch against transformers generate")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 16, 32])
-    parser.add_argument("--tokens", type=int, default=64, help="output tokens per row, at least 2")
+    parser.add_argument("--tokens", type=int, default=64, help="output tokens per row, at least 16")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--json", action="store_true", help="print one JSON object per batch size instead")
     options = parser.parse_args(arguments)
-    if options.tokens < 2 or options.repeats < 1:
-        parser.error("--tokens must be at least 2 and --repeats at least 1")
+    if options.tokens < 16 or options.repeats < 1:
+        parser.error("--tokens must be at least 16 and --repeats at least 1")
     prepare_environment(os.environ)
     workers = [Worker(side, options.model, max(options.rows), options.threads) for side in range(len(SIDES))]
     results = []
@@ -174,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for worker in workers:
         worker.close()
     if not options.json:
-        shape = f"{options.tokens} tokens per row, {options.threads} threads, {options.repeats} repeats"
+        shape = f"{options.tokens} tokens per row, {options.threads} threads, median of {options.repeats}"
         show(results, f"{options.model}: decode tokens/s, {shape}")
     return 0
 

@@ -23,6 +23,11 @@ def test_decode_speed_leaves_the_first_tokens_out() -> None:
     assert timing.decode_tokens_per_s(rows=4, tokens=64) == pytest.approx(4 * 63 / 7.0)
 
 
+def test_timings_drowned_in_noise_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="too noisy"):
+        peers.Timing(first=2.0, total=1.9).decode_tokens_per_s(rows=4, tokens=64)
+
+
 def test_prompts_are_short_and_distinct_at_every_batch_size_we_report() -> None:
     for rows in (1, 4, 16, 32):
         prompts = peers.sample_prompts(rows)
@@ -39,5 +44,5 @@ def test_a_side_that_produces_another_number_of_tokens_is_refused() -> None:
 
     worker = object.__new__(peers.Worker)
     worker._pipe = Pipe()  # type: ignore[assignment]
-    with pytest.raises(RuntimeError, match="expected 16 tokens, got 7"):
-        worker.time(["a", "b"], 8)
+    with pytest.raises(RuntimeError, match="expected 2 tokens, got 7"):
+        worker.time(["a", "b"], 64)
