@@ -61,7 +61,7 @@ def finished_before(
 
 
 def claim(directory: RunDir, config: JobConfig, files: ModelFiles, table: InputTable, now: float) -> Manifest:
-    """The manifest to go on with: the recorded one if it has the same identity, otherwise a new one.
+    """The manifest to go on with: the recorded one, or a new one where nothing is lost by it.
 
     Args:
         directory: Locked.
@@ -75,21 +75,23 @@ def claim(directory: RunDir, config: JobConfig, files: ModelFiles, table: InputT
     """
     manifest = directory.load()
     current = identity(config, files)
-    has_rows = directory.results.exists() or any(directory.parts.glob("part-*.parquet"))
-    if manifest is not None and has_rows:
-        refuse_mismatch(directory.path, manifest.identity, current)
-        _refuse_other_device(directory.path, manifest, config)
-    if manifest is None or not has_rows:
-        model: dict[str, object] = {
-            "name": files.name,
-            "format": files.format,
-            "quantization": files.quantization,
-            "digest": files.digest,
-        }
+    if manifest is not None:
+        if directory.results.exists() or any(directory.parts.glob("part-*.parquet")):
+            refuse_mismatch(directory.path, manifest.identity, current)
+            _refuse_other_device(directory.path, manifest, config)
+        if not differing_keys(manifest.identity, current):
+            settings = config.model_dump(mode="json")
+            return manifest.model_copy(
+                update={"config": settings, "input": table.fingerprint(), "finished": None}
+            )
         directory.clear()
-        return Manifest.create(config, current, model, table.fingerprint(), now)
-    settings = config.model_dump(mode="json")
-    return manifest.model_copy(update={"config": settings, "input": table.fingerprint(), "finished": None})
+    model: dict[str, object] = {
+        "name": files.name,
+        "format": files.format,
+        "quantization": files.quantization,
+        "digest": files.digest,
+    }
+    return Manifest.create(config, current, model, table.fingerprint(), now)
 
 
 class Attempts:
