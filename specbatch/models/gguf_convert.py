@@ -8,6 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
+
 from specbatch.errors import ModelError
 from specbatch.models.config import SUPPORTED
 from specbatch.models.files import (
@@ -85,8 +87,8 @@ def gguf_config(gguf: GgufFile) -> dict[str, Any]:
         "num_key_value_heads": int(_optional(gguf, "attention.head_count_kv", heads)),
         "head_dim": int(_optional(gguf, "attention.key_length", hidden // heads)),
         "max_position_embeddings": int(_needed(gguf, "context_length")),
-        "rms_norm_eps": float(_needed(gguf, "attention.layer_norm_rms_epsilon")),
-        "rope_theta": float(_optional(gguf, "rope.freq_base", 10000.0)),
+        "rms_norm_eps": _decimal(_needed(gguf, "attention.layer_norm_rms_epsilon")),
+        "rope_theta": _decimal(_optional(gguf, "rope.freq_base", 10000.0)),
         "rope_scaling": _rope_scaling(gguf),
         "tie_word_embeddings": all(tensor.name != "output.weight" for tensor in gguf.tensors),
         "vocab_size": _vocab_size(gguf),
@@ -121,7 +123,7 @@ def _rope_scaling(gguf: GgufFile) -> dict[str, Any] | None:
     kind = _optional(gguf, "rope.scaling.type", "none")
     if kind == "none":
         return None
-    return {"rope_type": kind, "factor": float(_needed(gguf, "rope.scaling.factor"))}
+    return {"rope_type": kind, "factor": _decimal(_needed(gguf, "rope.scaling.factor"))}
 
 
 def _refuse_variants(gguf: GgufFile) -> None:
@@ -149,6 +151,11 @@ def _needed(gguf: GgufFile, key: str) -> Scalar:
 
 def _optional(gguf: GgufFile, key: str, default: Scalar) -> Scalar:
     return gguf.metadata.get(f"{gguf.architecture}.{key}", default)
+
+
+def _decimal(value: Scalar) -> float:
+    """The number that was rounded to float32 for the file: 1e-05 rather than 9.999999747378752e-06."""
+    return float(str(np.float32(value)))
 
 
 def _load_tokenizer(path: Path) -> Any:
