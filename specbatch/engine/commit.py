@@ -60,7 +60,7 @@ def commit_tokens(
 
 def finished_answer(row: Row, voice: Voice, reason: FinishReason, tokenizer: Tokenizer, now: float) -> Answer:
     """The answer of a row that ended by itself."""
-    text = tokenizer.decode(row.output) if voice.text is None else voice.text.text
+    text = tokenizer.decode(row.output) if voice.text is None else voice.text.finish()
     status = Status.OK if reason is FinishReason.STOP else Status.TRUNCATED
     account = _account(row, status, now)
     return replace(account, finish_reason=reason, text=text, token_ids=tuple(row.output))

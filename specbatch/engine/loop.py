@@ -66,10 +66,14 @@ class Loop:
 
     def run(self) -> EngineStats:
         """Answer every row, or leave after the step in which the host asks for it."""
-        while self._rows_left() and not self._host.stop_requested():
+        while self.rows_left() and not self._host.stop_requested():
             self.step()
         self.stats.peak_resident_bytes = peak_resident_bytes()
         return self.stats
+
+    def rows_left(self) -> int:
+        """Rows that have not ended."""
+        return len(self._waiting) + len(self._scheduler.running) + len(self._scheduler.parked)
 
     def step(self) -> None:
         """One iteration."""
@@ -88,9 +92,6 @@ class Loop:
     def check(self) -> None:
         """Assert the invariants of scheduler and pool."""
         self._scheduler.check()
-
-    def _rows_left(self) -> int:
-        return len(self._waiting) + len(self._scheduler.running) + len(self._scheduler.parked)
 
     def _expire(self) -> None:
         """Under ``late = "drop"``, end the rows whose deadline has passed."""

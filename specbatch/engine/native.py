@@ -46,18 +46,19 @@ class NativeEngine:
     def __init__(
         self, target: Target, encoder: PromptEncoder, job: JobConfig, numerics: Mapping[str, str]
     ) -> None:
-        self._target, self._job = target, job
+        self.target = target
+        self._job = job
         self.encoder = encoder
         self.numerics = numerics
 
     @property
     def config(self) -> ModelConfig:
         """Shape of the target model."""
-        return self._target.config
+        return self.target.config
 
     def run(self, feed: Feed, host: Host) -> EngineStats:
         """Answer every row of the feed, or stop early when the host asks for it."""
-        return Loop(self._target, self._job, feed, host).run()
+        return Loop(self.target, self._job, feed, host).run()
 
 
 def open_engine(job: JobConfig, files: ModelFiles) -> NativeEngine:
