@@ -11,8 +11,10 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from specbatch.errors import ExitCode
 
@@ -100,6 +102,24 @@ def test_toml_snippets_are_job_files(tmp_path: Path) -> None:
         job_file.write_text(snippet, "utf-8")
         config = settings.load_config({}, job_file=job_file, environ={})
         assert config.max_tokens == tomllib.loads(snippet)["max_tokens"]
+
+
+def options_of(command: Any) -> Iterator[str]:
+    for parameter in command.params:
+        yield from parameter.opts
+    for child in getattr(command, "commands", {}).values():
+        yield from options_of(child)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_flags_exist(document: Path) -> None:
+    from specbatch.cli.main import app
+
+    text = document.read_text("utf-8")
+    inline = re.findall(r"`((?:specbatch|-)[^`]*)`", text)
+    commands = [line for line in text.splitlines() if re.search(r"\bspecbatch (?:run|model)\b", line)]
+    used = set(re.findall(r"(?<!\S)--[a-z][a-z-]*", "\n".join([*inline, *commands])))
+    assert used <= set(options_of(typer.main.get_command(app)))
 
 
 @pytest.mark.parametrize("marker", ["ci: run", "ci: check"])
