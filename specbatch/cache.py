@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,8 +27,8 @@ class KVStore:
     """
 
     def __init__(self, shape: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device) -> None:
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.keys = _zeros(shape, dtype, device)
+        self.values = _zeros(shape, dtype, device)
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store tokens.
@@ -51,6 +53,14 @@ class KVStore:
     def bytes_per_token(self) -> int:
         """Bytes that one token occupies in all layers."""
         return bytes_per_token(tuple(self.keys.shape), self.keys.dtype)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros that cost no memory on the CPU until they are used (``torch.zeros`` writes them all)."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    size = math.prod(shape) * dtype.itemsize
+    return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)
 
 
 def bytes_per_token(shape: tuple[int, ...], dtype: torch.dtype) -> int:
