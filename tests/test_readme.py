@@ -107,8 +107,10 @@ def test_toml_snippets_are_job_files(tmp_path: Path) -> None:
 def options_of(command: Any) -> Iterator[str]:
     for parameter in command.params:
         yield from parameter.opts
-    for child in getattr(command, "commands", {}).values():
-        yield from options_of(child)
+    if hasattr(command, "list_commands"):
+        context = command.context_class(command)
+        for name in command.list_commands(context):
+            yield from options_of(command.get_command(context, name))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
