@@ -70,6 +70,7 @@ def _parse_failures(value: object) -> object:
 
 
 Integer = Annotated[int, BeforeValidator(_no_bool)]
+Positive = Annotated[Integer, Field(ge=1)]
 Number = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 
@@ -126,7 +127,7 @@ class JobConfig(BaseModel):
         Literal["auto", "float32", "bfloat16", "float16"],
         Field(description="number format of the computation"),
     ] = "auto"
-    threads: Annotated[Integer, Field(ge=1, description="CPU threads (default: all cores)")] | None = None
+    threads: Annotated[Positive | None, Field(description="CPU threads (default: all cores)")] = None
     policy: Annotated[Literal["off"], Field(description="speculation policy")] = "off"
 
     seed: Annotated[Integer, Field(ge=0, lt=2**63, description="seed of the job")] = 0
@@ -144,13 +145,13 @@ class JobConfig(BaseModel):
 
     columns: Annotated[dict[str, str], Field(description="our column name = the table's column name")] = {}
     tz: Annotated[str | None, Field(description="time zone of timestamps that carry none")] = None
-    limit: Annotated[Integer, Field(ge=1, description="run the first N rows only")] | None = None
+    limit: Annotated[Positive | None, Field(description="run the first N rows only")] = None
     token_ids: Annotated[bool, Field(description="write a token_ids column")] = False
     tiers: Annotated[dict[str, Tier], BeforeValidator(_with_builtin_tiers), Field(validate_default=True)] = {}
     default_tier: Annotated[str, Field(description="tier of rows that name none")] = "standard"
     late: Annotated[
         Literal["answer", "drop"],
-        Field(description="rows past their deadline: still answer them, or expire them"),
+        Field(description="what becomes of rows past their deadline"),
     ] = "answer"
 
     max_rows_in_flight: Annotated[Integer, Field(ge=1, le=4096, description="rows decoded together")] = 32
@@ -177,7 +178,10 @@ class JobConfig(BaseModel):
         BeforeValidator(_as_tuple),
         Field(description="also count these as failed"),
     ] = ()
-    min_attainment: Annotated[Number, Field(ge=0, le=1, description="share of SLOs to attain")] | None = None
+    min_attainment: Annotated[
+        Annotated[Number, Field(ge=0, le=1)] | None,
+        Field(description="share of rows with SLOs that must attain them, 0 to 1"),
+    ] = None
 
     @model_validator(mode="after")
     def _check_together(self) -> JobConfig:

@@ -1,0 +1,6 @@
+"""``python -m specbatch``."""
+
+from specbatch.cli.main import main
+
+if __name__ == "__main__":
+    main()
