@@ -30,6 +30,15 @@ _TOKEN_NAMES: Final = (
     "cls_token",
     "mask_token",
 )
+_TEMPLATE_FAILURES: Final = (
+    jinja2.TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 _REASONING: Final = ("reasoning_content", "thinking", "reasoning")
 
 
@@ -89,15 +98,8 @@ class ChatTemplate:
             return self._template.render(
                 messages=plain, tools=None, documents=None, add_generation_prompt=True, **self._tokens
             )
-        except (
-            jinja2.TemplateError,
-            TypeError,
-            ValueError,
-            ArithmeticError,
-            LookupError,
-            AttributeError,
-        ) as error:
-            raise RenderError(str(error) or type(error).__name__) from error
+        except _TEMPLATE_FAILURES as error:
+            raise RenderError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
 class _Generation(Extension):
