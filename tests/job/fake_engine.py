@@ -9,21 +9,23 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from specbatch.config import JobConfig
-from specbatch.engine.feed import Engine, Feed, Host
 from specbatch.errors import RowFault, SpecbatchError
 from specbatch.job.run import Surroundings, run_job
-from specbatch.ledger import EngineStats
-from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
 from specbatch.progress import Snapshot
 from specbatch.rows import Answer, FinishReason, Prompt, RawPrompt, Status
+
+if TYPE_CHECKING:  # these import torch, and a process that is to be killed soon should start quickly
+    from specbatch.engine.feed import Engine, Feed, Host
+    from specbatch.ledger import EngineStats
+    from specbatch.models.config import ModelConfig
 
 FILES = ModelFiles("fake", Path("nowhere"), (), "gguf", "digest", "side", "q4_1")
 NUMERICS = {"device": "cpu", "dtype": "float32"}
@@ -39,6 +41,17 @@ class FakeEncoder:
         return Prompt(
             raw.row_index, raw.key, raw.id, raw.tier, tokens, raw.params, raw.slo, raw.arrival, raw.owner
         )
+
+
+@dataclass
+class FakeStats:
+    """Stands for ``EngineStats``."""
+
+    steps: int = 0
+    output_tokens: int = 0
+
+    def as_dict(self) -> dict[str, float | int]:
+        return asdict(self)
 
 
 @dataclass
@@ -58,7 +71,7 @@ class FakeEngine:
         raise NotImplementedError
 
     def run(self, feed: Feed, host: Host) -> EngineStats:
-        stats = EngineStats()
+        stats = FakeStats()
         self.started_at = host.now()
         order = np.lexsort((feed.rows, feed.deadline, feed.priority))
         for row in self.choose(feed.rows[order].tolist()):
@@ -74,7 +87,7 @@ class FakeEngine:
             stats.steps += 1
             host.tick(Snapshot("running", 1, len(feed.rows) - len(self.served), stats.output_tokens))
             time.sleep(self.seconds_per_row)
-        return stats
+        return cast("EngineStats", stats)
 
 
 def answer(prompt: Prompt, now: float) -> Answer:

@@ -1,0 +1,136 @@
+"""The command line: help, errors, exit codes, streams."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from specbatch import __version__
+from specbatch.cli.run import PANELS
+from specbatch.config import JobConfig
+
+
+def specbatch(*args: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SPECBATCH_")}
+    environment = {**clean, "COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1", **environ}
+    command = [sys.executable, "-m", "specbatch", *args]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_version() -> None:
+    result = specbatch("--version")
+    assert (result.returncode, result.stdout) == (0, f"specbatch {__version__}\n")
+
+
+def test_help_lists_the_commands_and_an_example() -> None:
+    result = specbatch("--help")
+    assert result.returncode == 0
+    for text in ("run ", "model ", "Answer every row of a table", "Example: specbatch run jobs.parquet"):
+        assert text in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_run_help_shows_every_flag_whole_and_an_example() -> None:
+    result = specbatch("run", "--help")
+    for names in PANELS.values():
+        for name in names:
+            assert f"--{name.replace('_', '-')} " in result.stdout, name
+    assert "Example: specbatch run" in result.stdout
+    assert "(default: 256)" in " ".join(result.stdout.replace("│", " ").split())
+
+
+def test_every_plain_setting_has_a_flag() -> None:
+    flags = {name for names in PANELS.values() for name in names}
+    assert set(JobConfig.model_fields) - flags == {"input", "columns", "tiers"}
+
+
+def test_help_and_a_refused_command_import_nothing_heavy() -> None:
+    script = (
+        "import sys\nfrom specbatch.cli.main import app\n"
+        "try:\n    app(sys.argv[1:])\nexcept BaseException:\n    pass\n"
+        "heavy = ('torch', 'transformers', 'pyarrow', 'pydantic', 'numpy')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "hint"),
+    [
+        (["none.parquet"], "error: none.parquet: no such file", "hint: check the path"),
+        (
+            ["t.parquet", "--max-tokens", "x"],
+            "error: --max-tokens = 'x': input should be a valid integer",
+            "",
+        ),
+        (["t.parquet", "--policy", "auto"], "error: --policy = 'auto': available: 'off'", ""),
+        (["bad.toml"], "error: bad.toml: unknown setting `max_token`", "hint: did you mean `max_tokens`?"),
+        (
+            ["bad.toml", "bad.toml"],
+            "error: several job files: bad.toml, bad.toml",
+            "hint: run them one after",
+        ),
+        (["t.parquet", "--model", "smollm3"], "error: there is no model 'smollm3'", "hint: "),
+        (
+            ["other.parquet"],
+            "error: other.parquet: no column `prompt` or `messages`",
+            "hint: the table has: text",
+        ),
+        (["t.parquet", "--out", "bad.toml"], "error: bad.toml is a file", "hint: choose another --out"),
+    ],
+)
+def test_errors_are_one_line_and_a_hint_on_stderr(
+    tmp_path: Path, args: list[str], error: str, hint: str
+) -> None:
+    (tmp_path / "bad.toml").write_text("input = 't.parquet'\nmax_token = 3\n")
+    pq.write_table(pa.table({"prompt": ["x"]}), tmp_path / "t.parquet")
+    pq.write_table(pa.table({"text": ["x"]}), tmp_path / "other.parquet")
+    result = specbatch("run", *args, cwd=tmp_path)
+    lines = [line for line in result.stderr.splitlines() if line.startswith(("error", "  hint"))]
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert lines[0].startswith(error)
+    assert hint in "".join(lines[1:])
+    assert len(lines) <= 2
+    assert not list(tmp_path.glob("*.out"))
+
+
+def test_an_unknown_command_or_flag_is_a_usage_error_with_a_suggestion() -> None:
+    assert "Did you mean 'run'" in specbatch("rum").stderr
+    result = specbatch("run", "x.parquet", "--max-token", "3")
+    assert result.returncode == 2
+    assert "--max-tokens" in result.stderr
+
+
+@pytest.mark.model
+def test_a_job_with_the_default_model_from_flags_to_summary(tmp_path: Path) -> None:
+    table = pa.table({"prompt": ["Say yes.", None, "Name a colour."], "tier": ["batch"] * 3, "n": [1, 2, 3]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    flags = ("--max-tokens", "4", "--threads", "1", "--max-failures", "1", "--json")
+    first = specbatch("run", "t.parquet", *flags, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    summary = json.loads(first.stdout)
+    assert (summary["schema_version"], summary["exit_code"], summary["run_directory"]) == (1, 0, "t.out")
+    assert summary["rows"]["by_status"]["rejected"] == 1
+    assert "\r" not in first.stderr
+    rows = pq.read_table(tmp_path / "t.out" / "results.parquet").to_pylist()
+    assert [row["n"] for row in rows] == [1, 2, 3]
+    assert [row["error_code"] for row in rows] == [None, "null_prompt", None]
+    assert all(0 < row["output_tokens"] <= 4 for row in (rows[0], rows[2]))
+    again = specbatch("run", "t.parquet", *flags, cwd=tmp_path)
+    assert "nothing to do" in again.stderr
+    assert again.stdout == first.stdout
+    refused = specbatch("run", "t.parquet", "--max-tokens", "5", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "max_tokens: 4 there, 5 now" in refused.stderr

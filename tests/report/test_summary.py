@@ -1,0 +1,150 @@
+"""Summary numbers are those of the results, and fit a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbatch.config import JobConfig
+from specbatch.errors import ExitCode
+from specbatch.job.outcome import judge
+from specbatch.report.summary import Summary, quantiles, summarise
+from specbatch.report.terminal import print_summary
+from specbatch.table.manifest import Attempt, Manifest
+from specbatch.table.schema import output_schema
+
+ROWS = [
+    # tier, status, slo_met, deadline_met, output tokens, queued, ttft, tpot, e2e
+    ("interactive", "ok", True, None, 10, 0.1, 0.25, 20.0, 0.5),
+    ("interactive", "truncated", False, None, 30, 0.3, 1.25, 40.0, 2.5),
+    ("batch", "ok", True, True, 100, 5.0, 6.0, 123.4, 17.0),
+    ("batch", "ok", None, None, 50, 5.0, 7.0, 22.0, 8.0),
+    ("batch", "expired", False, False, 0, None, None, None, None),
+]
+NAMES = (
+    "tier",
+    "status",
+    "slo_met",
+    "deadline_met",
+    "output_tokens",
+    "queued_s",
+    "ttft_s",
+    "tpot_ms",
+    "e2e_s",
+)
+
+
+@pytest.fixture
+def summary(tmp_path: Path) -> Summary:
+    columns: dict[str, object] = {name: [row[place] for row in ROWS] for place, name in enumerate(NAMES)}
+    schema = output_schema(token_ids=False)
+    filled = {
+        field.name: pa.array(
+            columns.get(field.name, [0 if pa.types.is_integer(field.type) else None] * 5), field.type
+        )
+        for field in schema
+    }
+    pq.write_table(
+        pa.table(filled, schema=pa.schema([field.with_nullable(True) for field in schema])), tmp_path / "r"
+    )
+    attempts = (
+        Attempt(start=0, seconds=6, engine_seconds=4, stats={"steps": 3, "kv_pages_peak": 9}),
+        Attempt(start=9, seconds=14, engine_seconds=6, stats={"steps": 4, "kv_pages_peak": 5}),
+    )
+    config = JobConfig(input=("x",))
+    manifest = Manifest.create(config, {}, {"name": "m"}, [], 0.0).model_copy(update={"attempts": attempts})
+    return summarise(tmp_path / "r", manifest)
+
+
+def test_totals_rates_and_attainment(summary: Summary) -> None:
+    assert summary["rows"]["total"] == 5
+    assert summary["rows"]["by_status"] == {
+        "ok": 3,
+        "truncated": 1,
+        "rejected": 0,
+        "error": 0,
+        "expired": 1,
+        "cancelled": 0,
+    }
+    assert summary["tokens"]["output"] == 190
+    assert summary["slo"] == {
+        "rows_with_slo": 4,
+        "rows_attained": 2,
+        "attainment": 0.5,
+        "rows_with_deadline": 2,
+        "deadlines_met": 1,
+    }
+    assert summary["rates"] == {
+        "output_tokens_per_s": 19.0,
+        "goodput_tokens_per_s": 11.0,
+        "without_slo_tokens_per_s": 5.0,
+        "goodput_tokens_per_device_hour": 110 * 3600 / 20,
+    }
+    assert summary["tiers"]["interactive"]["slo"]["attainment"] == 0.5
+    assert summary["tiers"]["batch"]["latency"]["queued_s"]["p50"] == 5.0
+    assert summary["time"] == {"attempts": 2, "engine_seconds": 10, "device_seconds": 20}
+    assert summary["engine"] == {"steps": 7}
+    assert summary["memory"] == {"kv_pages_peak": 9}
+    assert summary["energy"]["joules"] is None
+    assert json.loads(json.dumps(summary)) == summary
+
+
+def test_verdicts(summary: Summary) -> None:
+    def verdict(**settings: object) -> tuple[ExitCode, str]:
+        return judge(summary, JobConfig.model_validate({"input": ("x",), **settings}))
+
+    assert verdict() == (ExitCode.ROW_FAILURES, "1 of 5 rows failed (max_failures = 0)")
+    assert verdict(max_failures=1) == (ExitCode.OK, "")
+    assert verdict(max_failures="20%")[0] == ExitCode.OK
+    assert verdict(max_failures=1, fail_on="truncated")[0] == ExitCode.ROW_FAILURES
+    assert verdict(max_failures=1, min_attainment=0.5)[0] == ExitCode.OK
+    code, reason = verdict(max_failures=1, min_attainment=0.51)
+    assert (code, reason) == (ExitCode.ATTAINMENT, "50.0% of the SLOs were attained (min_attainment = 51.0%)")
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50))
+def test_quantiles_are_ordered_and_inside_the_data(values: list[float]) -> None:
+    points = [point for point in quantiles(values).values() if point is not None]
+    assert points == sorted(points)
+    assert min(values) <= points[0] <= points[-1] <= max(values) * (1 + 1e-12)
+    assert points[0] == pytest.approx(float(np.median(values)))
+
+
+def test_quantiles_of_nothing_are_null() -> None:
+    assert quantiles([]) == {"p50": None, "p95": None, "p99": None}
+
+
+GOLDEN_80 = """\
+tier         rows  SLO met   queued s     TTFT s    TPOT ms    total s
+batch           3      50%  5.00/5.00  6.50/6.95   72.7/118  12.5/16.6
+interactive     2      50%  0.20/0.29  0.75/1.20  30.0/39.0  1.50/2.40
+all             5      50%  2.65/5.00  3.62/6.85   31.0/111  5.25/15.6
+latencies: p50/p95
+rows        5: 3 ok, 1 truncated, 1 expired
+tokens      0 prompt, 190 output
+throughput  19.0 output tokens/s over 10s
+SLO         2 of 4 rows kept all their promises
+goodput     11.0 tokens/s of rows that kept all their promises; 1 rows had none
+results     jobs.out/results.parquet
+"""
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_summary_fits_the_terminal(summary: Summary, width: int) -> None:
+    stream = io.StringIO()
+    print_summary(summary, Path("jobs.out"), stream, width)
+    lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+    assert max(map(len, lines)) <= width
+    if width == 80:
+        assert "\n".join(lines) + "\n" == GOLDEN_80
+    else:
+        assert "latencies: p50/p95/p99" in lines
+        assert any("5.00/5.00/5.00" in line for line in lines)
