@@ -15,6 +15,7 @@ from specbatch.engine.executor import Executor
 from specbatch.engine.feed import Feed, Host
 from specbatch.errors import RowFault
 from specbatch.hardware.memory import peak_resident_bytes
+from specbatch.hardware.threads import one_thread
 from specbatch.ledger import EngineStats, Ledger
 from specbatch.models.config import ModelConfig
 from specbatch.pages import PagePool
@@ -162,7 +163,7 @@ class Loop:
             self._ledger.record_pass(work)
         with self._timed("pass_s"):
             logits = self._target.executor.forward(step)
-        with self._timed("choose_s"):
+        with self._timed("choose_s"), one_thread():
             return choose(logits, [self._draw(item.row) for item in work if item.yields_token])
 
     def _draw(self, row: Row) -> Draw:
