@@ -77,7 +77,9 @@ def open_engine(job: JobConfig, files: ModelFiles) -> NativeEngine:
     decoder = build_decoder(config, load_weights(files, config), make_linear, dtype, device)
     executor = TorchExecutor(decoder, _store(job, config, dtype, device), attention, job.page_size)
     tokenizer = Tokenizer.load(files.directory)
-    encoder = PromptEncoder(tokenizer, ChatTemplate.load(files.directory), config, job.system, job.raw_prompts)
+    encoder = PromptEncoder(
+        tokenizer, ChatTemplate.load(files.directory), config, job.system, job.raw_prompts
+    )
     numerics = {
         "device": device.type,
         "dtype": str(dtype).removeprefix("torch."),
