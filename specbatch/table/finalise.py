@@ -79,10 +79,11 @@ class Finaliser:
         count = max(1, -(-len(self._keys) // self._bucket_rows))
         buckets = [stack.enter_context(_temporary(directory)) for _ in range(count)]
         finder = KeyFinder(self._keys)
-        for part in read_parts(self._parts):
+        # Many small parts at a time: each write to a bucket costs the same however few rows it carries.
+        for answers in _rechunk(_batches(self._parts), _BUCKET_ROWS):
             self._check()
-            rows = finder.find(part_keys(part))
-            table = part.append_column("row_index", pa.array(rows))
+            rows = finder.find(part_keys(answers))
+            table = answers.append_column("row_index", pa.array(rows))
             for number in np.unique(rows[rows >= 0] // self._bucket_rows):
                 mine = np.flatnonzero((rows >= 0) & (rows // self._bucket_rows == number))
                 with pa.ipc.new_stream(buckets[number], table.schema) as writer:
@@ -108,6 +109,11 @@ class Finaliser:
                 f"{missing} rows have no answer, the first is row {row}", "run the same command again"
             )
         return joined.take(latest)
+
+
+def _batches(parts: Parts) -> Iterator[pa.RecordBatch]:
+    for table in read_parts(parts):
+        yield from table.to_batches()
 
 
 def _temporary(directory: Path) -> IO[bytes]:
@@ -141,7 +147,7 @@ def _join(answers: pa.Table, inputs: pa.Table, first: int, schema: pa.Schema) ->
 
 
 def _rechunk(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """The same rows in tables of ``size`` rows, the last one shorter; at least one table."""
+    """The same rows in tables of ``size`` rows, the last one shorter."""
     pending: list[pa.RecordBatch] = []
     held = 0
     schema: pa.Schema | None = None

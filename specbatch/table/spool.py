@@ -8,17 +8,17 @@ jobs never leave memory. The file has no name, so a killed process leaves nothin
 from __future__ import annotations
 
 import tempfile
+from bisect import bisect_right
 from collections import OrderedDict
 from pathlib import Path
 from types import TracebackType
 
-import numpy as np
 import pyarrow as pa
 
 from specbatch.errors import StorageError
 
 _IN_MEMORY_BYTES = 32 << 20
-_SLICE_ROWS = 64
+_SLICE_ROWS = 32
 _CACHED_SLICES = 16
 
 
@@ -79,7 +79,7 @@ class Spool:
         """
         if not 0 <= index < self._rows:
             raise IndexError(f"row {index} of {self._rows}")
-        number = int(np.searchsorted(self._starts, index, side="right")) - 1
+        number = bisect_right(self._starts, index) - 1
         return self._slice(number).slice(index - self._starts[number], 1)
 
     def close(self) -> None:
