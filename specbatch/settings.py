@@ -16,8 +16,8 @@ from specbatch.errors import ConfigError
 
 PROJECT_FILE = "specbatch.toml"
 ENV_PREFIX = "SPECBATCH_"
-# Variables of that prefix which are not job settings: where models are cached, how kernels are chosen.
-NOT_SETTINGS = ("SPECBATCH_CACHE", "SPECBATCH_KERNELS")
+# Variables of that prefix which are not job settings: where models are cached, how kernels are built.
+NOT_SETTINGS = ("SPECBATCH_CACHE", "SPECBATCH_SANITIZE")
 
 
 @dataclass(frozen=True, slots=True)

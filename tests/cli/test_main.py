@@ -128,9 +128,12 @@ def test_a_job_with_the_default_model_from_flags_to_summary(tmp_path: Path) -> N
     assert [row["n"] for row in rows] == [1, 2, 3]
     assert [row["error_code"] for row in rows] == [None, "null_prompt", None]
     assert all(0 < row["output_tokens"] <= 4 for row in (rows[0], rows[2]))
-    again = specbatch("run", "t.parquet", *flags, cwd=tmp_path)
+    again = specbatch("run", "t.parquet", *flags, cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1")
     assert "nothing to do" in again.stderr
     assert again.stdout == first.stdout
+    assert not [
+        line for line in again.stderr.splitlines() if line.split()[-1:] in (["torch"], ["tokenizers"])
+    ]
     refused = specbatch("run", "t.parquet", "--max-tokens", "5", cwd=tmp_path)
     assert refused.returncode == 2
     assert "max_tokens: 4 there, 5 now" in refused.stderr
