@@ -56,26 +56,25 @@ SB_INLINE v8 load_row(const float *row, int64_t d, int64_t dim) {
 SB_INLINE void score_chunk(v8 *sum, const float *const *query, const float *const *key, const int nq, int64_t d,
                            int64_t dim) {
     v8 q[3];
-    SB_UNROLL for (int i = 0; i < nq; i++) q[i] = load_row(query[i], d, dim);
-    SB_UNROLL for (int j = 0; j < 4; j++) {
+    SB_FOR(4, i, nq, q[i] = load_row(query[i], d, dim);)
+    SB_FOR(4, j, 4, {
         v8 k = load_row(key[j], d, dim);
-        SB_UNROLL for (int i = 0; i < nq; i++) sum[4 * i + j] = v8_fma(q[i], k, sum[4 * i + j]);
-    }
+        SB_FOR(4, i, nq, sum[4 * i + j] = v8_fma(q[i], k, sum[4 * i + j]);)
+    })
 }
 
 /* Scores of `nq` <= 3 queries (a constant once inlined) against four keys. */
 SB_INLINE void score_tile(const attention_work *w, int first, int j, int64_t dim, const int nq) {
     v8 sum[12];
     const float *query[3], *key[4];
-    SB_UNROLL for (int i = 0; i < 4 * nq; i++) sum[i] = v8_zero();
-    SB_UNROLL for (int i = 0; i < nq; i++) query[i] = w->query[first + i];
+    SB_FOR(12, i, 4 * nq, sum[i] = v8_zero();)
+    SB_FOR(4, i, nq, query[i] = w->query[first + i];)
     /* Past the last key it is repeated: computed and never used. */
-    SB_UNROLL for (int i = 0; i < 4; i++)
-        key[i] = w->now.keys + w->now.offsets[j + i < w->now.count ? j + i : w->now.count - 1];
+    SB_FOR(4, i, 4, key[i] = w->now.keys + w->now.offsets[j + i < w->now.count ? j + i : w->now.count - 1];)
     int64_t d = 0;
     for (; d + 8 <= dim; d += 8) score_chunk(sum, query, key, nq, d, d + 8);
     if (d < dim) score_chunk(sum, query, key, nq, d, dim);
-    SB_UNROLL for (int i = 0; i < nq; i++) v8_sum4(w->scores + (first + i) * SB_BLOCK + j, sum + 4 * i);
+    SB_FOR(4, i, nq, v8_sum4(w->scores + (first + i) * SB_BLOCK + j, sum + 4 * i);)
 }
 
 static void score_group(attention_work *w, int first, int count, int64_t dim) {
@@ -115,21 +114,20 @@ SB_INLINE void value_tile(attention_work *w, int first, int from, int to, const 
     const float *p = w->scores + first * SB_BLOCK;
     fetcher ahead = w->next_values;
     if (first || d) ahead.count = 0; /* once per block is enough */
-    SB_UNROLL for (int i = 0; i < nq; i++) out[i] = w->record[first + i] + SB_RECORD_HEAD + d;
-    SB_UNROLL for (int i = 0; i < nq * nv; i++)
-        sum[i] = from ? v8_load(out[i / nv] + 8 * (i % nv)) : v8_zero();
+    SB_FOR(4, i, nq, out[i] = w->record[first + i] + SB_RECORD_HEAD + d;)
+    SB_FOR(12, i, nq *nv, sum[i] = from ? v8_load(out[i / nv] + 8 * (i % nv)) : v8_zero();)
     for (int j = from; j < to; j++) {
         const float *row = now.values + now.offsets[j];
         v8 weight[3];
         fetch_piece(&ahead);
-        SB_UNROLL for (int i = 0; i < nq; i++) weight[i] = v8_set1(p[i * SB_BLOCK + j]);
-        SB_UNROLL for (int k = 0; k < nv; k++) {
+        SB_FOR(4, i, nq, weight[i] = v8_set1(p[i * SB_BLOCK + j]);)
+        SB_FOR(4, k, nv, {
             v8 v = load_row(row, d + 8 * k, dim);
-            SB_UNROLL for (int i = 0; i < nq; i++) sum[i * nv + k] = v8_fma(weight[i], v, sum[i * nv + k]);
-        }
+            SB_FOR(4, i, nq, sum[i * nv + k] = v8_fma(weight[i], v, sum[i * nv + k]);)
+        })
     }
     if (!first && !d) w->next_values = ahead;
-    SB_UNROLL for (int i = 0; i < nq * nv; i++) v8_store(out[i / nv] + 8 * (i % nv), sum[i]);
+    SB_FOR(12, i, nq *nv, v8_store(out[i / nv] + 8 * (i % nv), sum[i]);)
 }
 
 /* Whole vectors first: the extent given to the tile tells the compiler that no row ends inside it. */

@@ -34,7 +34,9 @@ static attention_layout layout_of(const sb_attention_shape *s) {
     return l;
 }
 
-static size_t attention_scratch(const sb_attention_plan *plan) { return layout_of(&plan->shape).total; }
+static sb_memory attention_memory(const sb_attention_plan *plan) {
+    return (sb_memory){.per_worker = layout_of(&plan->shape).total};
+}
 
 static attention_worker worker_of(const sb_attention_plan *plan, const sb_attention_data *data, char *scratch) {
     attention_layout l = layout_of(&plan->shape);

@@ -3,12 +3,15 @@
 #define SB_KERNELS_H
 
 #include "attention.h"
+#include "linear.h"
 
+/* Functions that take a pool are run by all its workers together, each call from a new phase on and
+ * without a barrier behind it; the memory they need is had from the function before them. */
 typedef struct {
-    /* Bytes of scratch per worker that `attention` needs for this plan. */
-    size_t (*attention_scratch)(const sb_attention_plan *plan);
-    /* One phase or two (with a barrier between), run by all workers of the pool together. */
+    sb_memory (*attention_memory)(const sb_attention_plan *plan);
     void (*attention)(const sb_attention_plan *plan, const sb_attention_data *data, sb_pool *pool, int worker);
+    sb_memory (*linear_memory)(int64_t tokens, int64_t cols);
+    void (*linear)(const sb_linear *linear, sb_pool *pool, int worker);
     float (*probe_read)(const float *data, int64_t count);
     float (*probe_fma)(int64_t iterations);
 } sb_kernels;

@@ -104,7 +104,7 @@ static void attention_task(void *arg, sb_pool *pool, int worker) {
 static const char *run_attention(handle *h, attention_job *job, const sb_attention_shape *shape) {
     job->kernels = h->kernels;
     const char *problem = sb_attention_prepare(&job->plan, shape, sb_pool_workers(h->pool));
-    if (!problem && sb_pool_run(h->pool, h->kernels->attention_scratch(&job->plan), attention_task, job))
+    if (!problem && sb_pool_run(h->pool, h->kernels->attention_memory(&job->plan), attention_task, job))
         problem = "out of memory";
     sb_attention_release(&job->plan);
     return problem;
@@ -128,6 +128,60 @@ static PyObject *attention(PyObject *self, PyObject *args) {
     problem = run_attention(h, &job, &s);
     Py_END_ALLOW_THREADS
     if (problem) return PyErr_Format(PyExc_ValueError, "paged attention: %s", problem);
+    Py_RETURN_NONE;
+}
+
+static PyObject *packed_bytes(PyObject *self, PyObject *args) {
+    (void)self;
+    int type;
+    long long tiles, cols;
+    if (!PyArg_ParseTuple(args, "iLL", &type, &tiles, &cols)) return NULL;
+    return PyLong_FromLongLong(tiles * sb_tile_bytes((sb_type)type, cols));
+}
+
+static PyObject *pack(PyObject *self, PyObject *args) {
+    (void)self;
+    uint8_t *packed;
+    int type;
+    const uint8_t *source;
+    const int32_t *row_map;
+    long long tiles, cols;
+    if (!PyArg_ParseTuple(args, "KiKKLL", &packed, &type, &source, &row_map, &tiles, &cols)) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    sb_pack(packed, (sb_type)type, source, row_map, tiles, cols);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+typedef struct {
+    const sb_kernels *kernels;
+    sb_linear linear;
+} linear_job;
+
+static void linear_task(void *arg, sb_pool *pool, int worker) {
+    linear_job *job = arg;
+    job->kernels->linear(&job->linear, pool, worker);
+}
+
+static PyObject *linear(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *capsule;
+    linear_job job;
+    sb_linear *l = &job.linear;
+    int type, epilogue;
+    if (!PyArg_ParseTuple(args, "O(iKKLL)KKLi", &capsule, &type, &l->matrix.data, &l->matrix.bias, &l->matrix.rows,
+                          &l->matrix.cols, &l->x, &l->out, &l->tokens, &epilogue))
+        return NULL;
+    l->matrix.type = (sb_type)type;
+    l->epilogue = (sb_epilogue)epilogue;
+    handle *h = handle_of(capsule);
+    if (!h) return NULL;
+    job.kernels = h->kernels;
+    int failed;
+    Py_BEGIN_ALLOW_THREADS
+    failed = sb_pool_run(h->pool, h->kernels->linear_memory(l->tokens, l->matrix.cols), linear_task, &job);
+    Py_END_ALLOW_THREADS
+    if (failed) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 
@@ -158,7 +212,7 @@ static PyObject *probe(PyObject *self, PyObject *args) {
     if (!h) return NULL;
     job.kernels = h->kernels;
     Py_BEGIN_ALLOW_THREADS
-    sb_pool_run(h->pool, 0, probe_task, &job);
+    sb_pool_run(h->pool, (sb_memory){0}, probe_task, &job);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -167,6 +221,9 @@ static PyMethodDef methods[] = {
     {"best_isa", best_isa, METH_NOARGS, NULL},
     {"pool_new", pool_new, METH_VARARGS, NULL},
     {"attention", attention, METH_VARARGS, NULL},
+    {"packed_bytes", packed_bytes, METH_VARARGS, NULL},
+    {"pack", pack, METH_VARARGS, NULL},
+    {"linear", linear, METH_VARARGS, NULL},
     {"probe", probe, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

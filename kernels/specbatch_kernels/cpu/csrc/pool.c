@@ -38,7 +38,7 @@ struct sb_pool {
     int *cores; /* NULL: not pinned */
     pthread_t *threads;
     seat *seats;
-    scratch *scratches;
+    scratch *scratches; /* of the workers, then the shared one */
     pthread_mutex_t callers;
     sb_task task;
     void *arg;
@@ -151,7 +151,7 @@ static void *thread_main(void *arg) {
 static int allocate(sb_pool *pool, int workers, const int *cores) {
     pool->threads = calloc((size_t)workers, sizeof(*pool->threads));
     pool->seats = calloc((size_t)workers, sizeof(*pool->seats));
-    pool->scratches = calloc((size_t)workers, sizeof(*pool->scratches));
+    pool->scratches = calloc((size_t)workers + 1, sizeof(*pool->scratches));
     if (!pool->threads || !pool->seats || !pool->scratches) return 0;
     if (!cores) return 1;
     pool->cores = calloc((size_t)workers, sizeof(*pool->cores));
@@ -186,7 +186,7 @@ void sb_pool_free(sb_pool *pool) {
     pool->stopping = 1;
     gate_bump(&pool->job);
     for (int i = 1; i <= pool->started; i++) pthread_join(pool->threads[i], NULL);
-    for (int i = 0; pool->scratches && i < pool->workers; i++) free(pool->scratches[i].memory);
+    for (int i = 0; pool->scratches && i <= pool->workers; i++) free(pool->scratches[i].memory);
     gate_destroy(&pool->job);
     gate_destroy(&pool->phase);
     pthread_mutex_destroy(&pool->callers);
@@ -218,9 +218,9 @@ static int reserve(scratch *s, size_t bytes) {
     return s->bytes >= bytes;
 }
 
-static int reserve_all(sb_pool *pool, size_t bytes) {
-    int enough = 1;
-    for (int i = 0; i < pool->workers; i++) enough &= reserve(&pool->scratches[i], bytes);
+static int reserve_all(sb_pool *pool, sb_memory memory) {
+    int enough = reserve(&pool->scratches[pool->workers], memory.shared);
+    for (int i = 0; i < pool->workers; i++) enough &= reserve(&pool->scratches[i], memory.per_worker);
     return enough;
 }
 
@@ -236,9 +236,9 @@ static void run_pinned(sb_pool *pool, sb_task task, void *arg) {
 #endif
 }
 
-int sb_pool_run(sb_pool *pool, size_t scratch_bytes, sb_task task, void *arg) {
+int sb_pool_run(sb_pool *pool, sb_memory memory, sb_task task, void *arg) {
     pthread_mutex_lock(&pool->callers);
-    int ready = reserve_all(pool, scratch_bytes);
+    int ready = reserve_all(pool, memory);
     if (ready) run_pinned(pool, task, arg);
     pthread_mutex_unlock(&pool->callers);
     return ready ? 0 : -1;
@@ -262,3 +262,5 @@ int64_t sb_pool_ticket(sb_pool *pool) {
 int64_t sb_pool_peek(sb_pool *pool) { return atomic_load_explicit(&pool->ticket, memory_order_relaxed); }
 
 void *sb_pool_scratch(sb_pool *pool, int worker) { return pool->scratches[worker].memory; }
+
+void *sb_pool_shared(sb_pool *pool) { return pool->scratches[pool->workers].memory; }

@@ -11,6 +11,11 @@
 #include <stdint.h>
 
 typedef struct sb_pool sb_pool;
+/* Bytes of scratch memory that a task needs. */
+typedef struct {
+    size_t shared, per_worker;
+} sb_memory;
+
 typedef void (*sb_task)(void *arg, sb_pool *pool, int worker);
 
 /* Starts the threads.  `cores` holds one CPU number per worker, or is NULL for no pinning.
@@ -23,8 +28,8 @@ void sb_pool_free(sb_pool *pool);
 int sb_pool_workers(const sb_pool *pool);
 
 /* Runs `task` once on every worker and returns when all have finished.  Callers are serialised.
- * Returns 0, or -1 without running when `scratch_bytes` per worker cannot be had. */
-int sb_pool_run(sb_pool *pool, size_t scratch_bytes, sb_task task, void *arg);
+ * Returns 0, or -1 without running when the scratch memory cannot be had. */
+int sb_pool_run(sb_pool *pool, sb_memory memory, sb_task task, void *arg);
 
 /* Inside a task: waits for all workers, then starts the next phase with a fresh ticket counter. */
 void sb_pool_barrier(sb_pool *pool);
@@ -35,7 +40,8 @@ int64_t sb_pool_ticket(sb_pool *pool);
 /* The ticket that is handed out next, for now. */
 int64_t sb_pool_peek(sb_pool *pool);
 
-/* Inside a task: the worker's scratch memory, 64-byte aligned, contents arbitrary. */
+/* Inside a task: the worker's scratch memory and that of all, 64-byte aligned, contents arbitrary. */
 void *sb_pool_scratch(sb_pool *pool, int worker);
+void *sb_pool_shared(sb_pool *pool);
 
 #endif

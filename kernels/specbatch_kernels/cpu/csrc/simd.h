@@ -10,8 +10,18 @@
 #include <stdint.h>
 #include <string.h>
 
-#define SB_UNROLL _Pragma("GCC unroll 16")
+#include "unroll.h"
+
+/* Asks for `bytes` of memory that will be read soon; the address need not be valid. */
+#define SB_FETCH(from, bytes)                                                                                          \
+    for (int64_t at = 0; at < (bytes); at += 64) __builtin_prefetch((const uint8_t *)(from) + at, 0, SB_FETCH_LEVEL)
+#define SB_FETCH_LEVEL 2
+
+/* Makes the compiler forget where a pointer came from. */
+#define SB_OPAQUE(pointer) __asm__ volatile("" : "+r"(pointer))
 #define SB_INLINE static inline __attribute__((always_inline, unused))
+
+#define SB_OUTLINE static __attribute__((noinline))
 
 typedef int32_t v8i __attribute__((vector_size(32)));
 typedef uint32_t v8u __attribute__((vector_size(32)));
@@ -27,6 +37,11 @@ SB_INLINE v8 v8_load_first(const float *p, int64_t n) {
     float lanes[8] = {0};
     for (int i = 0; i < n && i < 8; i++) lanes[i] = p[i];
     return v8_load(lanes);
+}
+SB_INLINE v8u v8u_load(const uint8_t *p) {
+    v8u x;
+    memcpy(&x, p, sizeof(x));
+    return x;
 }
 SB_INLINE void v8_store(float *p, v8 x) { memcpy(p, &x, sizeof(x)); }
 SB_INLINE v8 v8_zero(void) { return (v8){0}; }
@@ -47,6 +62,10 @@ SB_INLINE v8 v8_max(v8 a, v8 b) { return (v8)_mm256_max_ps((__m256)a, (__m256)b)
 SB_INLINE v8 v8_min(v8 a, v8 b) { return (v8)_mm256_min_ps((__m256)a, (__m256)b); }
 SB_INLINE v8i v8_round(v8 a) { return (v8i)_mm256_cvtps_epi32((__m256)a); }
 SB_INLINE v8 v8_float(v8i a) { return (v8)_mm256_cvtepi32_ps((__m256i)a); }
+/* Eight float16 numbers. */
+SB_INLINE v8 v8_load_half(const uint8_t *p) {
+    return (v8)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
 #else
 SB_INLINE v8 v8_fma(v8 a, v8 b, v8 c) { return a * b + c; }
 SB_INLINE v8 v8_max(v8 a, v8 b) { return v8_select(a > b, a, b); }
@@ -56,6 +75,16 @@ SB_INLINE v8i v8_round(v8 a) {
     return (v8i)(a + v8_set1(12582912.0f)) - (v8i)v8_set1(12582912.0f);
 }
 SB_INLINE v8 v8_float(v8i a) { return __builtin_convertvector(a, v8); }
+/* Exponent and mantissa move to their places; multiplying by 2^112 moves the exponent's bias and
+ * turns float16 denormals into normal numbers.  Weights are finite: infinities are not kept. */
+SB_INLINE v8 v8_load_half(const uint8_t *p) {
+    uint16_t bits[8];
+    memcpy(bits, p, sizeof(bits));
+    v8u x;
+    for (int i = 0; i < 8; i++) x[i] = bits[i];
+    v8 magnitude = (v8)((x & 0x7FFFu) << 13) * v8_set1(0x1p112f);
+    return (v8)((v8u)magnitude | (x & 0x8000u) << 16);
+}
 #endif
 
 #define SB_HALVES(x) __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3)
@@ -77,17 +106,35 @@ SB_INLINE float v8_top(v8 x) {
 }
 
 /* The sums of four vectors, each by the tree of v8_sum. */
-SB_INLINE void v8_sum4(float out[4], const v8 x[4]) {
+SB_INLINE void v8_sum4(float *out, const v8 *x) {
     v8 half[2], all;
-    for (int i = 0; i < 2; i++) {
-        v8 low = __builtin_shufflevector(x[2 * i], x[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11);
-        v8 high = __builtin_shufflevector(x[2 * i], x[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15);
-        half[i] = low + high; /* four sums of two lanes for x[2i], then for x[2i + 1] */
-    }
+    SB_FOR(2, i, 2, { /* four sums of two lanes for x[2i], then for x[2i + 1] */
+        half[i] = __builtin_shufflevector(x[2 * i], x[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11) +
+                  __builtin_shufflevector(x[2 * i], x[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15);
+    })
     all = __builtin_shufflevector(half[0], half[1], 0, 1, 8, 9, 4, 5, 12, 13) +
           __builtin_shufflevector(half[0], half[1], 2, 3, 10, 11, 6, 7, 14, 15);
     all = all + SB_NEIGHBOURS(all); /* pairs of equal lanes: x0, x2, x1, x3 */
     out[0] = all[0], out[1] = all[4], out[2] = all[2], out[3] = all[6];
+}
+
+/* Transposes eight rows of eight floats in place. */
+SB_INLINE void v8_transpose(v8 rows[8]) {
+    v8 t[8], u[8];
+    SB_FOR(4, i, 4, {
+        t[2 * i] = __builtin_shufflevector(rows[2 * i], rows[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        t[2 * i + 1] = __builtin_shufflevector(rows[2 * i], rows[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    })
+    SB_FOR(2, i, 2, SB_FOR(2, j, 2, {
+        const v8 a = t[4 * i + j];
+        const v8 b = t[4 * i + 2 + j];
+        u[4 * i + 2 * j] = __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
+        u[4 * i + 2 * j + 1] = __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+    }))
+    SB_FOR(4, i, 4, {
+        rows[i] = __builtin_shufflevector(u[i], u[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        rows[i + 4] = __builtin_shufflevector(u[i], u[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    })
 }
 
 /* e^x, relative error below 3e-7.  Zero under -87.33 (no denormals), saturated above 88.37, NaN kept.

@@ -1,0 +1,26 @@
+/* Linear layers on packed matrices.
+ *
+ * Every output is one chain of multiply-adds over the inputs in ascending order, whichever path
+ * computes it and however many tokens the pass has: a row of the result never depends on the batch.
+ */
+#ifndef SB_LINEAR_H
+#define SB_LINEAR_H
+
+#include "matrix.h"
+#include "pool.h"
+
+typedef enum {
+    SB_STORE,      /* out = y */
+    SB_ACCUMULATE, /* out = out + y */
+    SB_GATE,       /* out = silu(gate) * up; tiles hold 8 gate rows, then their 8 up rows */
+} sb_epilogue;
+
+typedef struct {
+    sb_matrix matrix;
+    const float *x; /* [tokens, cols] */
+    float *out;     /* [tokens, rows], [tokens, rows / 2] for SB_GATE */
+    int64_t tokens;
+    sb_epilogue epilogue;
+} sb_linear;
+
+#endif
