@@ -186,15 +186,17 @@ def read_gguf(path: Path) -> GgufFile:
     return gguf
 
 
-def read_tensors(
-    gguf: GgufFile, num_heads: int, num_kv_heads: int
-) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Yield Hugging Face name and float32 values, in file order.
+def read_blocks(gguf: GgufFile, num_heads: int, num_kv_heads: int) -> Iterator[tuple[str, GgufTensor, Bytes]]:
+    """Yield Hugging Face name, table entry and raw rows of every tensor, in file order.
 
     Args:
         gguf: Header of the file.
         num_heads: Query heads.
         num_kv_heads: Key/value heads.
+
+    Returns:
+        Rows are uint8 ``[rows, bytes per row]``, query and key rows in halves-first rotary order;
+        they may be a view of the file.
     """
     data = _mapped(gguf.path)  # lives as long as the last view of it
     for tensor in gguf.tensors:
@@ -202,7 +204,15 @@ def read_tensors(
         rows = raw.reshape(prod(tensor.shape[:-1]), -1)
         if gguf.architecture == "llama":
             rows = _undo_permutation(rows, tensor.name, num_heads, num_kv_heads)
-        yield tensor.hf_name, dequantize(rows, tensor.kind).reshape(tensor.shape)
+        yield tensor.hf_name, tensor, rows
+
+
+def read_tensors(
+    gguf: GgufFile, num_heads: int, num_kv_heads: int
+) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Yield Hugging Face name and float32 values; arguments as in :func:`read_blocks`."""
+    for name, tensor, rows in read_blocks(gguf, num_heads, num_kv_heads):
+        yield name, dequantize(rows, tensor.kind).reshape(tensor.shape)
 
 
 def _undo_permutation(rows: Bytes, name: str, num_heads: int, num_kv_heads: int) -> Bytes:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
 from specbatch.errors import ModelError
 from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
-from specbatch.models.gguf import read_gguf, read_tensors
+from specbatch.models.gguf import read_blocks, read_gguf
+from specbatch.models.gguf_blocks import dequantize
+from specbatch.models.stored import QuantizedKind, StoredTensor, quantize
 
 _SHOWN = 4
 
@@ -47,36 +50,61 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def load_weights(files: ModelFiles, config: ModelConfig) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield every tensor of the decoder once, under its Hugging Face name.
+def load_weights(
+    files: ModelFiles, config: ModelConfig, kind: QuantizedKind | None = None
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the plain values of every tensor; arguments and errors as in :func:`load_stored`.
+
+    Tensors are float32 from quantised blocks and of the stored type otherwise.
+    """
+    for name, tensor in load_stored(files, config, kind):
+        yield name, tensor.values()
+
+
+def load_stored(
+    files: ModelFiles, config: ModelConfig, kind: QuantizedKind | None = None
+) -> Iterator[tuple[str, StoredTensor]]:
+    """Yield every tensor of the decoder once, under its Hugging Face name, in file order.
 
     Names are those of transformers, such as ``model.layers.0.self_attn.q_proj.weight``; a tied
-    output projection is not among them. Tensors are float32 from GGUF and of the stored type from
-    safetensors, own their memory and come in file order.
+    output projection is not among them.
+
+    Args:
+        files: Where they are.
+        config: What to expect.
+        kind: Quantise the matrices of a float checkpoint to this.
 
     Raises:
-        ModelError: A file is damaged, or tensors are missing, unknown or of the wrong shape.
+        ModelError: A file is damaged, or tensors are missing, unknown or of the wrong shape; or a
+            checkpoint that is quantised already is to be quantised.
     """
+    if kind is not None and files.quantization != "none":
+        raise ModelError(
+            f"{files.name} is quantised already ({files.quantization})", "run it without --quantize"
+        )
     expected = expected_shapes(config)
-    if files.format == "gguf":
-        yield from _load_gguf(files, config, expected)
-    else:
-        yield from _load_safetensors(files, config, expected)
+    load = _load_gguf if files.format == "gguf" else _load_safetensors
+    for name, tensor in load(files, config, expected):
+        if name in expected:
+            yield name, tensor if kind is None else quantize(name, tensor, kind)
 
 
 def _load_gguf(
     files: ModelFiles, config: ModelConfig, expected: Mapping[str, tuple[int, ...]]
-) -> Iterator[tuple[str, torch.Tensor]]:
+) -> Iterator[tuple[str, StoredTensor]]:
     gguf = read_gguf(files.weights[0])
     _check(files, config, {tensor.hf_name: tensor.shape for tensor in gguf.tensors}, expected)
-    for name, values in read_tensors(gguf, config.num_heads, config.num_kv_heads):
-        if name in expected:
-            yield name, torch.from_numpy(values)
+    for name, tensor, rows in read_blocks(gguf, config.num_heads, config.num_kv_heads):
+        if tensor.kind.is_float or len(tensor.shape) != 2:
+            values = dequantize(rows, tensor.kind).reshape(tensor.shape)
+            yield name, StoredTensor(torch.from_numpy(values))
+        else:
+            yield name, StoredTensor(torch.from_numpy(np.array(rows)), tensor.kind)
 
 
 def _load_safetensors(
     files: ModelFiles, config: ModelConfig, expected: Mapping[str, tuple[int, ...]]
-) -> Iterator[tuple[str, torch.Tensor]]:
+) -> Iterator[tuple[str, StoredTensor]]:
     found: dict[str, tuple[int, ...]] = {}
     for path in files.weights:
         found |= _shapes(path)
@@ -85,7 +113,7 @@ def _load_safetensors(
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 - not a mapping
                 if name in expected:
-                    yield name, file.get_tensor(name)
+                    yield name, StoredTensor(file.get_tensor(name))
 
 
 def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
