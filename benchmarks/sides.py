@@ -20,11 +20,14 @@ from numpy.typing import NDArray
 
 from specbatch.config import JobConfig
 from specbatch.errors import RowFault
+from specbatch.models.config import ModelConfig
 from specbatch.models.files import GENERATION_CONFIG, SIDE_FILES, ModelFiles
 from specbatch.models.resolve import resolve_model
 from specbatch.progress import Snapshot
 from specbatch.rows import Answer, Prompt, RawPrompt, SamplingParams, Status
+from specbatch.text.chat import ChatTemplate
 from specbatch.text.encoder import PromptEncoder
+from specbatch.text.tokenizer import Tokenizer
 
 Decode = Callable[[Sequence[str], int], tuple[int, float]]
 """``(prompts, max_tokens) -> (output tokens, seconds)``: exactly ``max_tokens`` tokens for every prompt."""
@@ -68,7 +71,6 @@ def transformers_side(model_spec: str, rows_in_flight: int, threads: int) -> Dec
     # Loaded in the process that measures.
     import torch  # noqa: PLC0415
 
-    from specbatch.models.config import ModelConfig  # noqa: PLC0415
     from specbatch.models.export import export_hf  # noqa: PLC0415
 
     del rows_in_flight  # generate runs all prompts of a call together
@@ -99,6 +101,20 @@ def transformers_side(model_spec: str, rows_in_flight: int, threads: int) -> Dec
         return (output.shape[1] - batch["input_ids"].shape[1]) * len(prompts), seconds
 
     return decode
+
+
+class PromptTokens:
+    """Text → the tokens specbatch would compute for it, for sides that take tokens."""
+
+    def __init__(self, files: ModelFiles) -> None:
+        config = ModelConfig.from_directory(files.directory)
+        template = ChatTemplate.load(files.directory)
+        self._encoder = PromptEncoder(Tokenizer.load(files.directory), template, config)
+
+    def __call__(self, prompt: str) -> list[int]:
+        """Token ids of one user message."""
+        raw = RawPrompt(0, "", None, "standard", prompt, SamplingParams(max_tokens=1))
+        return list(self._encoder.encode(raw).token_ids)
 
 
 def without_eos(files: ModelFiles, folder: Path) -> ModelFiles:

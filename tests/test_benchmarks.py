@@ -10,8 +10,8 @@ from benchmarks import peers
 def test_ratio_is_the_median_of_paired_ratios() -> None:
     # One slow moment hits both sides of the second repeat and must not change the ratio.
     pairs = [((1.0, 9.0), (1.0, 3.0)), ((10.0, 90.0), (10.0, 30.0)), ((1.0, 8.0), (1.0, 4.0))]
-    timings = [[peers.Timing(*peer), peers.Timing(*ours)] for peer, ours in pairs]
-    result = peers.summarise(16, 64, timings)
+    timings = [{"llama.cpp": peers.Timing(*peer), peers.OURS: peers.Timing(*ours)} for peer, ours in pairs]
+    result = peers.summarise(16, 64, "llama.cpp", timings)
     assert result["ratio"] == pytest.approx(3.0)
     assert result["ratio_decode"] == pytest.approx(4.0)
     assert (result["ratio_decode_min"], result["ratio_decode_max"]) == pytest.approx((7 / 3, 4.0))
