@@ -127,6 +127,12 @@ class JobConfig(BaseModel):
         Literal["auto", "float32", "bfloat16", "float16"],
         Field(description="number format of the computation"),
     ] = "auto"
+    kernels: Annotated[
+        Literal["auto", "compiled", "torch"], Field(description="compiled CPU kernels, or those of torch")
+    ] = "auto"
+    quantize: Annotated[
+        Literal["q8_0", "q4_0"] | None, Field(description="quantise a float checkpoint when it is loaded")
+    ] = None
     threads: Annotated[Positive | None, Field(description="CPU threads (default: all cores)")] = None
     policy: Annotated[Literal["off"], Field(description="speculation policy")] = "off"
 
@@ -206,6 +212,11 @@ class JobConfig(BaseModel):
             stop=self.stop,
         )
 
+    @property
+    def failure_rate(self) -> float | None:
+        """``max_failures`` as a share of the rows; ``None`` when it is a number of rows."""
+        return None if isinstance(self.max_failures, int) else float(self.max_failures.rstrip("% ")) / 100
+
     def allowed_failures(self, rows: int) -> int:
         """How many of ``rows`` may fail before the run counts as failed."""
         if isinstance(self.max_failures, int):
@@ -225,7 +236,7 @@ def identity(config: JobConfig, model: ModelIdentity) -> dict[str, object]:
     settings = {key: getattr(config, key) for key in keys}
     return {
         "model_digest": model.digest,
-        "quantization": model.quantization,
+        "quantization": config.quantize or model.quantization,
         "side_digest": model.side_digest,
         **settings,
         "stop": list(config.stop),

@@ -25,7 +25,17 @@ PANELS = {
     ),
     "Input and output": ("tz", "default_tier", "late", "flush_every_s", "flush_rows"),
     "Machine": (
-        *("device", "dtype", "threads", "max_rows_in_flight", "kv_memory", "page_size", "prefill_chunk"),
+        *(
+            "device",
+            "dtype",
+            "quantize",
+            "kernels",
+            "threads",
+            "max_rows_in_flight",
+            "kv_memory",
+            "page_size",
+            "prefill_chunk",
+        ),
     ),
     "Switches": ("token_ids", "raw_prompts", "prefix_sharing"),
     "Exit code": ("max_failures", "fail_on", "min_attainment"),

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specbatch_kernels.cpu import ThreadPool, available, unavailable_reason
 
 from specbatch.attention.base import Attention
-from specbatch.attention.compiled import CompiledAttention
 from specbatch.attention.fused import FusedAttention, fused_attention_is_invariant
 from specbatch.attention.reference import ReferenceAttention
 from specbatch.rows import Prompt, Row, SamplingParams
@@ -21,15 +17,9 @@ HEADS, KV_HEADS, HEAD_DIM = 6, 2, 16
 Spans = list[tuple[int, int]]  # (cached, count) of each row
 
 
-@pytest.fixture(scope="module", params=["compiled", "fused", "reference"])
-def kernel(request: pytest.FixtureRequest) -> Iterator[Attention]:
-    if request.param == "compiled":
-        if not available():
-            pytest.skip(unavailable_reason())
-        with ThreadPool(2) as pool:
-            yield CompiledAttention(pool)
-    else:
-        yield FusedAttention() if request.param == "fused" else ReferenceAttention()
+@pytest.fixture(scope="module", params=["fused", "reference"])
+def kernel(request: pytest.FixtureRequest) -> Attention:
+    return FusedAttention() if request.param == "fused" else ReferenceAttention()
 
 
 class Store:

@@ -1,0 +1,122 @@
+"""Which executor a job gets: device, number format, kernels, K/V memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from specbatch_kernels.cpu import ThreadPool, available, unavailable_reason
+
+from specbatch.attention.base import Attention
+from specbatch.attention.fused import FusedAttention, fused_attention_is_invariant
+from specbatch.attention.reference import ReferenceAttention
+from specbatch.cache import KVStore, bytes_per_token
+from specbatch.config import JobConfig
+from specbatch.engine.compiled_executor import CompiledExecutor
+from specbatch.engine.executor import Executor, TorchExecutor
+from specbatch.errors import UsageError
+from specbatch.hardware.memory import available_bytes
+from specbatch.hardware.threads import usable_cores
+from specbatch.models.config import ModelConfig
+from specbatch.models.decoder import build_decoder, layer_shapes
+from specbatch.models.files import ModelFiles
+from specbatch.models.linear import choose_linear
+from specbatch.models.packed import build_packed
+from specbatch.models.weights import load_stored, load_weights
+
+KV_SHARE = 0.25
+"""Share of the available memory that ``kv_memory = "auto"`` takes at most."""
+
+
+def build_executor(
+    job: JobConfig, files: ModelFiles, config: ModelConfig
+) -> tuple[Executor, Mapping[str, str]]:
+    """Load the weights into the fastest exact executor this machine has.
+
+    Returns:
+        The executor, and what of it can change a row's last bits.
+
+    Raises:
+        ModelError: The weights cannot be used.
+        UsageError: Device, number format or kernels are not there, or the K/V memory is too small.
+    """
+    device = _device(job)
+    dtype = _dtype(job, device)
+    threads = job.threads or usable_cores()
+    torch.set_num_threads(threads)
+    store = _store(job, config, dtype, device)
+    here = {"device": device.type, "dtype": str(dtype).removeprefix("torch.")}
+    if _compiled(job, device):
+        pool = ThreadPool(threads)
+        decoder = build_packed(config, load_stored(files, config, job.quantize))
+        compiled = CompiledExecutor(decoder, store, job.page_size, pool)
+        return compiled, {**here, "kernels": f"compiled-{pool.isa}"}
+    make_linear = choose_linear(device, layer_shapes(config))
+    attention = _attention(config, device)
+    weights = load_weights(files, config, job.quantize)
+    executor = TorchExecutor(
+        build_decoder(config, weights, make_linear, dtype, device), store, attention, job.page_size
+    )
+    return executor, {**here, "kernels": f"torch-{make_linear.__name__}-{attention.name}"}
+
+
+def _compiled(job: JobConfig, device: torch.device) -> bool:
+    """Whether the compiled kernels do the work."""
+    if job.kernels == "compiled" and device.type != "cpu":
+        raise UsageError("--kernels compiled works on the CPU only", "leave --kernels out")
+    if job.kernels == "compiled" and not available():
+        raise UsageError(f"--kernels compiled: {unavailable_reason()}", "use --kernels torch")
+    return job.kernels != "torch" and device.type == "cpu" and available()
+
+
+def _device(job: JobConfig) -> torch.device:
+    if job.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: no CUDA device is usable here", "use --device cpu")
+    return torch.device("cuda" if job.device != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def _dtype(job: JobConfig, device: torch.device) -> torch.dtype:
+    if job.dtype == "auto":
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
+    if device.type == "cpu" and job.dtype != "float32":
+        raise UsageError(f"--dtype {job.dtype} on the CPU is not supported", "use --dtype float32")
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[job.dtype]
+
+
+def _attention(config: ModelConfig, device: torch.device) -> Attention:
+    """The fastest kernel that is exact here; exactness is promised on the CPU only."""
+    shape = (config.num_heads, config.num_kv_heads, config.head_dim)
+    if device.type != "cpu" or fused_attention_is_invariant(*shape):
+        return FusedAttention()
+    return ReferenceAttention()
+
+
+def _store(job: JobConfig, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> KVStore:
+    """K/V memory for the rows in flight, within the budget.
+
+    Raises:
+        UsageError: The budget holds less than two pages.
+    """
+    shape = (config.num_layers, 1, config.num_kv_heads, config.head_dim)
+    page_bytes = job.page_size * bytes_per_token(shape, dtype)
+    useful = job.max_rows_in_flight * -(-config.max_context // job.page_size) + 1
+    pages = min(useful, _budget(job, device) // page_bytes)
+    if pages < 2:
+        raise UsageError(
+            f"K/V memory holds {pages} pages of {page_bytes:,} bytes, at least 2 are needed",
+            "raise --kv-memory or lower --page-size",
+        )
+    return KVStore((config.num_layers, pages * job.page_size, *shape[2:]), dtype, device)
+
+
+def _budget(job: JobConfig, device: torch.device) -> int:
+    """Bytes for keys and values."""
+    if job.kv_memory != "auto":
+        return job.kv_memory
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(KV_SHARE * free)
+    available = available_bytes()
+    if available is None:
+        raise UsageError("this system does not say how much memory is free", "set --kv-memory, e.g. 2GiB")
+    return int(KV_SHARE * available)
