@@ -5,6 +5,15 @@ and every kernel's twin in torch (``*_reference``, same signature) still works.
 """
 
 from specbatch_kernels.cpu.attention import AttentionKeys, KvCache, paged_attention, paged_attention_reference
+from specbatch_kernels.cpu.decoder import (
+    DecoderBatch,
+    DecoderLayer,
+    DecoderOutputs,
+    DecoderParts,
+    PackedDecoder,
+    decoder_pass,
+    decoder_pass_reference,
+)
 from specbatch_kernels.cpu.linear import (
     PackedMatrix,
     WeightType,
@@ -16,28 +25,49 @@ from specbatch_kernels.cpu.linear import (
     pack_gated,
     unpack,
 )
+from specbatch_kernels.cpu.lookup import argmax, argmax_reference, lookup, lookup_reference
 from specbatch_kernels.cpu.native import KernelsUnavailableError, available, unavailable_reason
+from specbatch_kernels.cpu.norm import RmsNorm, rms_norm, rms_norm_reference
 from specbatch_kernels.cpu.pool import ThreadPool
 from specbatch_kernels.cpu.probe import multiply_add_rate, read_bandwidth
+from specbatch_kernels.cpu.rotary import Placement, Rotary, rotate_and_store, rotate_and_store_reference
 
 __all__ = [
     "AttentionKeys",
+    "DecoderBatch",
+    "DecoderLayer",
+    "DecoderOutputs",
+    "DecoderParts",
     "KernelsUnavailableError",
     "KvCache",
+    "PackedDecoder",
     "PackedMatrix",
+    "Placement",
+    "RmsNorm",
+    "Rotary",
     "ThreadPool",
     "WeightType",
+    "argmax",
+    "argmax_reference",
     "available",
+    "decoder_pass",
+    "decoder_pass_reference",
     "gated_linear",
     "gated_linear_reference",
     "linear",
     "linear_reference",
+    "lookup",
+    "lookup_reference",
     "multiply_add_rate",
     "pack",
     "pack_gated",
     "paged_attention",
     "paged_attention_reference",
     "read_bandwidth",
+    "rms_norm",
+    "rms_norm_reference",
+    "rotate_and_store",
+    "rotate_and_store_reference",
     "unavailable_reason",
     "unpack",
 ]

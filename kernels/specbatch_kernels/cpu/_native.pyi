@@ -5,6 +5,12 @@ from collections.abc import Sequence
 class _Pool:
     """Opaque handle of a thread pool; the threads end with it."""
 
+class _Decoder:
+    """Opaque handle of a decoder; it does not keep the tensors alive."""
+
+# Type, data, bias, rows, cols.
+_Matrix = tuple[int, int, int, int, int]
+
 def best_isa() -> str: ...
 def pool_new(workers: int, cores: Sequence[int] | None, spin_us: int, isa: str, /) -> _Pool: ...
 def attention(
@@ -19,5 +25,42 @@ def probe(pool: _Pool, data: int, count: int, /) -> None: ...
 def packed_bytes(kind: int, tiles: int, cols: int, /) -> int: ...
 def pack(packed: int, kind: int, source: int, row_map: int, tiles: int, cols: int, /) -> None: ...
 def linear(
-    pool: _Pool, matrix: tuple[int, int, int, int, int], x: int, out: int, tokens: int, epilogue: int, /
+    pool: _Pool,
+    matrix: _Matrix,
+    x: int,
+    out: int,
+    tokens: int,
+    epilogue: int,
+    norm: tuple[int, float],
+    /,
+) -> None: ...
+def rms_norm(pool: _Pool, x: int, weight: int, out: int, tokens: int, width: int, eps: float, /) -> None: ...
+def rotate_and_store(
+    pool: _Pool,
+    data: tuple[int, int, int, int],
+    norms: tuple[int, int, float],
+    cache: tuple[int, int],
+    sizes: tuple[int, int, int, int],
+    /,
+) -> None: ...
+def lookup(pool: _Pool, matrix: _Matrix, index: int, out: int, tokens: int, /) -> None: ...
+def argmax(pool: _Pool, x: int, out: int, tokens: int, width: int, /) -> None: ...
+def decoder_new(
+    layers: tuple[tuple[object, ...], ...],
+    embedding: _Matrix,
+    head: _Matrix,
+    vectors: tuple[int, int],
+    sizes: tuple[int, int, int, int, int, int],
+    eps: float,
+    /,
+) -> _Decoder: ...
+def decoder_pass(
+    pool: _Pool,
+    decoder: _Decoder,
+    batch: tuple[int, int, int, int, int, int],
+    indices: tuple[int, int, int, int, int],
+    limits: tuple[int, int, int, int, int],
+    cache: tuple[int, int],
+    outputs: tuple[int, int],
+    /,
 ) -> None: ...

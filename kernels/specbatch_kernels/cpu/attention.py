@@ -49,6 +49,31 @@ class AttentionKeys:
     extra_offsets: torch.Tensor
     extra_positions: torch.Tensor
 
+    def addresses(self, tokens: int) -> tuple[int, int, int, int, int]:
+        """The tensors as the extension takes them, checked.
+
+        Raises:
+            ValueError: A tensor has the wrong type, shape or layout.
+        """
+        return (
+            native.address("page_table", self.page_table, torch.int32, (None, None)),
+            native.address("token_row", self.token_row, torch.int32, (tokens,)),
+            native.address("context_len", self.context_len, torch.int32, (tokens,)),
+            native.address("extra_offsets", self.extra_offsets, torch.int32, (tokens + 1,)),
+            native.address("extra_positions", self.extra_positions, torch.int32, (None,)),
+        )
+
+    def limits(self, page_size: int, slots: int) -> tuple[int, int, int, int, int]:
+        """What the indices are checked against by the extension.
+
+        Raises:
+            ValueError: The page size is not positive.
+        """
+        if page_size < 1:
+            raise ValueError(f"page size {page_size} is not positive")
+        rows, max_pages = self.page_table.shape
+        return rows, max_pages, page_size, slots, self.extra_positions.numel()
+
 
 def paged_attention(
     q: torch.Tensor, cache: KvCache, keys: AttentionKeys, scale: float, out: torch.Tensor, pool: ThreadPool
@@ -73,11 +98,8 @@ def paged_attention(
 
     tokens, heads, dim = q.shape
     slots, kv_heads, _ = cache.k.shape
-    rows, max_pages = keys.page_table.shape
-    if kv_heads < 1 or heads % kv_heads or cache.page_size < 1:
-        raise ValueError(
-            f"{heads} heads, {kv_heads} K/V heads, page size {cache.page_size} do not fit together"
-        )
+    if kv_heads < 1 or heads % kv_heads:
+        raise ValueError(f"{heads} query heads cannot share {kv_heads} key heads")
     data = (
         native.address("q", q, torch.float32, (tokens, heads, dim)),
         native.address("k", cache.k, torch.float32, (slots, kv_heads, dim)),
@@ -85,16 +107,9 @@ def paged_attention(
         native.address("out", out, torch.float32, (tokens, heads, dim)),
         scale,
     )
-    extras = keys.extra_positions.numel()
-    indices = (
-        native.address("page_table", keys.page_table, torch.int32, (rows, max_pages)),
-        native.address("token_row", keys.token_row, torch.int32, (tokens,)),
-        native.address("context_len", keys.context_len, torch.int32, (tokens,)),
-        native.address("extra_offsets", keys.extra_offsets, torch.int32, (tokens + 1,)),
-        native.address("extra_positions", keys.extra_positions, torch.int32, (extras,)),
-    )
-    limits = (rows, max_pages, cache.page_size, slots, extras)
-    _native.attention(pool.handle, data, indices, (tokens, heads, kv_heads, dim), limits)
+    sizes = (tokens, heads, kv_heads, dim)
+    limits = keys.limits(cache.page_size, slots)
+    _native.attention(pool.handle, data, keys.addresses(tokens), sizes, limits)
 
 
 def paged_attention_reference(

@@ -14,6 +14,7 @@ import torch
 from torch.nn.functional import silu
 
 from specbatch_kernels.cpu import native
+from specbatch_kernels.cpu.norm import RmsNorm, rms_norm_reference
 from specbatch_kernels.cpu.pool import ThreadPool
 
 WeightType = Literal["f32", "q4_0", "q4_1", "q8_0"]
@@ -148,15 +149,22 @@ def _unpack_blocks(matrix: PackedMatrix) -> torch.Tensor:
 
 
 def linear(
-    x: torch.Tensor, matrix: PackedMatrix, out: torch.Tensor, pool: ThreadPool, *, accumulate: bool = False
+    x: torch.Tensor,
+    matrix: PackedMatrix,
+    out: torch.Tensor,
+    pool: ThreadPool,
+    *,
+    norm: RmsNorm | None = None,
+    accumulate: bool = False,
 ) -> None:
-    """``out = x @ weights.T + bias``, or the same added to what ``out`` holds.
+    """``out = norm(x) @ weights.T + bias``, or the same added to what ``out`` holds.
 
     Args:
         x: float32 [tokens, cols].
         matrix: From :func:`pack`.
         out: float32 [tokens, rows].
         pool: Threads and instruction set to compute with.
+        norm: Norm of the inputs, None for the inputs as they are.
         accumulate: Add to ``out`` (a residual) instead of overwriting it.
 
     Raises:
@@ -164,34 +172,48 @@ def linear(
     """
     if matrix.gated:
         raise ValueError("a gated matrix needs gated_linear")
-    _run(x, matrix, out, pool, _ACCUMULATE if accumulate else _STORE)
+    _run(x, matrix, out, pool, norm, _ACCUMULATE if accumulate else _STORE)
 
 
-def gated_linear(x: torch.Tensor, matrix: PackedMatrix, out: torch.Tensor, pool: ThreadPool) -> None:
-    """``out = silu(x @ gate.T) * (x @ up.T)``, SiLU as in :func:`torch.nn.functional.silu`.
+def gated_linear(
+    x: torch.Tensor, matrix: PackedMatrix, out: torch.Tensor, pool: ThreadPool, *, norm: RmsNorm | None = None
+) -> None:
+    """``out = silu(y @ gate.T) * (y @ up.T)`` for ``y = norm(x)``.
 
     Args:
         x: float32 [tokens, cols].
         matrix: From :func:`pack_gated`.
         out: float32 [tokens, rows / 2], overwritten.
         pool: Threads and instruction set to compute with.
+        norm: Norm of the inputs, None for the inputs as they are.
 
     Raises:
         ValueError: A tensor has the wrong type, shape or layout, or the matrix is not gated.
     """
     if not matrix.gated:
         raise ValueError("gated_linear needs a matrix from pack_gated")
-    _run(x, matrix, out, pool, _GATE)
+    _run(x, matrix, out, pool, norm, _GATE)
 
 
-def _run(x: torch.Tensor, matrix: PackedMatrix, out: torch.Tensor, pool: ThreadPool, epilogue: int) -> None:
+def _run(
+    x: torch.Tensor,
+    matrix: PackedMatrix,
+    out: torch.Tensor,
+    pool: ThreadPool,
+    norm: RmsNorm | None,
+    epilogue: int,
+) -> None:
     from specbatch_kernels.cpu import _native  # noqa: PLC0415 - missing where it was not compiled
 
     tokens = x.shape[0]
     width = matrix.rows // 2 if matrix.gated else matrix.rows
     x_address = native.address("x", x, torch.float32, (tokens, matrix.cols))
     out_address = native.address("out", out, torch.float32, (tokens, width))
-    _native.linear(pool.handle, native_matrix(matrix), x_address, out_address, tokens, epilogue)
+    weight = 0 if norm is None else native.address("norm", norm.weight, torch.float32, (matrix.cols,))
+    eps = 0.0 if norm is None else norm.eps
+    _native.linear(
+        pool.handle, native_matrix(matrix), x_address, out_address, tokens, epilogue, (weight, eps)
+    )
 
 
 def native_matrix(matrix: PackedMatrix) -> tuple[int, int, int, int, int]:
@@ -206,18 +228,32 @@ def linear_reference(
     out: torch.Tensor,
     pool: ThreadPool | None,
     *,
+    norm: RmsNorm | None = None,
     accumulate: bool = False,
 ) -> None:
     """Twin of :func:`linear` in torch; computes in the type of ``x``."""
-    result = x @ unpack(matrix).to(x.dtype).T
+    result = _normed(x, norm, pool) @ unpack(matrix).to(x.dtype).T
     if matrix.bias is not None:
         result += matrix.bias
     out.copy_(out + result if accumulate else result)
 
 
 def gated_linear_reference(
-    x: torch.Tensor, matrix: PackedMatrix, out: torch.Tensor, pool: ThreadPool | None
+    x: torch.Tensor,
+    matrix: PackedMatrix,
+    out: torch.Tensor,
+    pool: ThreadPool | None,
+    *,
+    norm: RmsNorm | None = None,
 ) -> None:
     """Twin of :func:`gated_linear` in torch; computes in the type of ``x``."""
-    gate, up = (x @ unpack(matrix).to(x.dtype).T).chunk(2, dim=-1)
+    gate, up = (_normed(x, norm, pool) @ unpack(matrix).to(x.dtype).T).chunk(2, dim=-1)
     out.copy_(silu(gate) * up)
+
+
+def _normed(x: torch.Tensor, norm: RmsNorm | None, pool: ThreadPool | None) -> torch.Tensor:
+    if norm is None:
+        return x
+    y = torch.empty_like(x)
+    rms_norm_reference(x, norm, y, pool)
+    return y

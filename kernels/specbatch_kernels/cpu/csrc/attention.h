@@ -17,7 +17,8 @@
 #define SB_BLOCK 64
 
 typedef struct {
-    const float *q;       /* [tokens, heads, head_dim] */
+    const float *q;       /* [tokens, heads, head_dim], tokens q_stride floats apart */
+    int64_t q_stride;
     const float *k_cache; /* [slots, kv_heads, head_dim] */
     const float *v_cache; /* [slots, kv_heads, head_dim] */
     float *out;           /* [tokens, heads, head_dim] */

@@ -34,9 +34,7 @@ static attention_layout layout_of(const sb_attention_shape *s) {
     return l;
 }
 
-static sb_memory attention_memory(const sb_attention_plan *plan) {
-    return (sb_memory){.per_worker = layout_of(&plan->shape).total};
-}
+static size_t attention_scratch(const sb_attention_shape *shape) { return layout_of(shape).total; }
 
 static attention_worker worker_of(const sb_attention_plan *plan, const sb_attention_data *data, char *scratch) {
     attention_layout l = layout_of(&plan->shape);
@@ -107,7 +105,7 @@ static void gather_queries(attention_worker *w, int64_t first, int64_t count, in
     for (int64_t t = first; t < first + count; t++) {
         int valid = keys_in_block(sb_num_keys(s, t), block);
         for (int64_t h = kv_head * group; h < (kv_head + 1) * group; h++, n++) {
-            w->work.query[n] = w->data->q + (t * s->heads + h) * s->head_dim;
+            w->work.query[n] = w->data->q + t * w->data->q_stride + h * s->head_dim;
             w->work.record[n] = block_record(w, t, h, block, n);
             w->work.valid[n] = valid;
         }

@@ -3,15 +3,23 @@
 #define SB_KERNELS_H
 
 #include "attention.h"
+#include "decoder.h"
+#include "layers.h"
 #include "linear.h"
+#include "pool.h"
 
 /* Functions that take a pool are run by all its workers together, each call from a new phase on and
- * without a barrier behind it; the memory they need is had from the function before them. */
+ * without a barrier behind it.  The scratch functions give the bytes a worker needs for them. */
 typedef struct {
-    sb_memory (*attention_memory)(const sb_attention_plan *plan);
     void (*attention)(const sb_attention_plan *plan, const sb_attention_data *data, sb_pool *pool, int worker);
-    sb_memory (*linear_memory)(int64_t tokens, int64_t cols);
     void (*linear)(const sb_linear *linear, sb_pool *pool, int worker);
+    void (*decoder)(const sb_pass *pass, sb_pool *pool, int worker);
+    void (*rms_norm)(const sb_norm *norm, sb_pool *pool);
+    void (*rotate_and_store)(const sb_rotary *rotary, sb_pool *pool);
+    void (*lookup)(const sb_lookup *lookup, sb_pool *pool);
+    void (*argmax)(const sb_argmax *argmax, sb_pool *pool);
+    size_t (*attention_scratch)(const sb_attention_shape *shape);
+    size_t (*linear_scratch)(int64_t cols);
     float (*probe_read)(const float *data, int64_t count);
     float (*probe_fma)(int64_t iterations);
 } sb_kernels;

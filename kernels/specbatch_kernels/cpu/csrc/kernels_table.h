@@ -1,13 +1,17 @@
 /* The table of one instruction set: included once per set, after its target has been chosen. */
-#include "attention_kernel.h"
-#include "linear_kernel.h"
+#include "decoder_kernel.h"
 #include "probe_kernel.h"
 
 const sb_kernels SB_TABLE = {
-    .attention_memory = attention_memory,
     .attention = attention,
-    .linear_memory = linear_memory,
     .linear = linear,
+    .decoder = decoder,
+    .rms_norm = rms_norm,
+    .rotate_and_store = rotate_and_store,
+    .lookup = lookup,
+    .argmax = argmax,
+    .attention_scratch = attention_scratch,
+    .linear_scratch = linear_scratch,
     .probe_read = probe_read,
     .probe_fma = probe_fma,
 };

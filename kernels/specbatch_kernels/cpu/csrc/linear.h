@@ -17,8 +17,12 @@ typedef enum {
 
 typedef struct {
     sb_matrix matrix;
-    const float *x; /* [tokens, cols] */
-    float *out;     /* [tokens, rows], [tokens, rows / 2] for SB_GATE */
+    const float *x;       /* rows of matrix.cols inputs */
+    const int64_t *index; /* [tokens] row of x that a token reads, or NULL for its own */
+    const float *norm;    /* [cols] weights of an RMSNorm of the inputs, or NULL for none */
+    float eps;            /* of that norm */
+    float *packed;        /* [tokens, cols] to regroup the inputs in; unused for one token */
+    float *out;           /* [tokens, rows], [tokens, rows / 2] for SB_GATE */
     int64_t tokens;
     sb_epilogue epilogue;
 } sb_linear;

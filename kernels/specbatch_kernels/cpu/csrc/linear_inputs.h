@@ -4,7 +4,7 @@
 #define SB_LINEAR_INPUTS_H
 
 #include "linear.h"
-#include "simd.h"
+#include "norm_kernel.h"
 
 /* Up to this many tokens are one group, multiplied by weights decoded in registers. */
 #define DIRECT_TOKENS 4
@@ -21,26 +21,41 @@ static int64_t group_start(int64_t tokens, int64_t group) { return tokens * grou
 
 /* Inputs [k, k + 8) of up to eight tokens.  Whole vectors are written, each over the surplus of the one
  * before: what follows the last must be written later, by the same worker. */
-SB_INLINE void pack_eight(float *packed, const float *x, int64_t cols, int64_t count) {
-    v8 rows[8];
-    SB_FOR(8, t, 8, rows[t] = t < count ? v8_load(x + t * cols) : v8_zero();)
-    v8_transpose(rows);
-    SB_FOR(8, k, 8, v8_store(packed + k * count, rows[k]);)
+SB_INLINE void pack_eight(float *packed, const float *const *rows, int64_t k, int64_t count) {
+    v8 block[8];
+    SB_FOR(8, t, 8, block[t] = t < count ? v8_load(rows[t] + k) : v8_zero();)
+    v8_transpose(block);
+    SB_FOR(8, i, 8, v8_store(packed + (k + i) * count, block[i]);)
 }
 
-static void pack_group(float *packed, const float *x, int64_t cols, int64_t count) {
+static void pack_group(float *packed, const float *const *rows, int64_t cols, int64_t count) {
     int64_t k = 0;
-    for (; k + 16 <= cols; k += 8) pack_eight(packed + k * count, x + k, cols, count);
+    for (; k + 16 <= cols; k += 8) pack_eight(packed, rows, k, count);
     for (; k < cols; k++)
-        for (int64_t t = 0; t < count; t++) packed[k * count + t] = x[t * cols + k];
+        for (int64_t t = 0; t < count; t++) packed[k * count + t] = rows[t][k];
 }
 
-static void pack_inputs(float *packed, const sb_linear *l, sb_pool *pool) {
+/* Inputs of one token, normed into `scratch` if the layer norms its inputs. */
+static const float *input_row(const sb_linear *l, int64_t token, float *scratch) {
+    const float *row = l->x + (l->index ? l->index[token] : token) * l->matrix.cols;
+    if (!l->norm) return row;
+    rms_norm_row(scratch, row, l->norm, l->matrix.cols, l->eps);
+    return scratch;
+}
+
+/* The inputs as the paths read them.  `scratch` has room for the rows of a group.  A lone token is
+ * prepared by every worker for itself: cheaper than waiting for one another. */
+static const float *prepare_inputs(const sb_linear *l, sb_pool *pool, float *scratch) {
+    if (l->tokens == 1) return input_row(l, 0, scratch);
     int64_t cols = l->matrix.cols;
     for (int64_t g; (g = sb_pool_ticket(pool)) < num_groups(l->tokens);) {
-        int64_t first = group_start(l->tokens, g), end = group_start(l->tokens, g + 1);
-        pack_group(packed + first * cols, l->x + first * cols, cols, end - first);
+        int64_t first = group_start(l->tokens, g), count = group_start(l->tokens, g + 1) - first;
+        const float *rows[8];
+        for (int64_t t = 0; t < count; t++) rows[t] = input_row(l, first + t, scratch + t * cols);
+        pack_group(l->packed + first * cols, rows, cols, count);
     }
+    sb_pool_barrier(pool);
+    return l->packed;
 }
 
 #endif

@@ -18,28 +18,21 @@ static void run_tiles(const sb_linear *l, const float *inputs, int64_t tile, int
         panel_tiles(l, inputs, tile, end, scratch);
 }
 
-/* One token's inputs are used where they are. */
-static sb_memory linear_memory(int64_t tokens, int64_t cols) {
-    return (sb_memory){
-        .shared = tokens == 1 ? 0 : (size_t)(tokens * cols) * sizeof(float),
-        .per_worker = PANEL_FLOATS * sizeof(float),
-    };
+/* Panel and sums, then rows of inputs. */
+static size_t linear_scratch(int64_t cols) {
+    return (PANEL_FLOATS + (size_t)(PANEL_TOKENS * cols)) * sizeof(float);
 }
 
 /* Work is claimed in chunks of even numbers of tiles, several per worker: workers that the system
  * slows down claim fewer. */
 static void linear(const sb_linear *l, sb_pool *pool, int worker) {
     if (l->tokens == 0) return;
-    const float *inputs = l->x;
-    if (l->tokens > 1) {
-        inputs = sb_pool_shared(pool);
-        pack_inputs(sb_pool_shared(pool), l, pool);
-        sb_pool_barrier(pool);
-    }
+    float *scratch = sb_pool_scratch(pool, worker);
+    const float *inputs = prepare_inputs(l, pool, scratch + PANEL_FLOATS);
     int64_t tiles = sb_tiles(l->matrix.rows), chunk = tiles / (sb_pool_workers(pool) * 8) / 2 * 2;
     if (chunk < 2) chunk = 2;
     for (int64_t tile; (tile = sb_pool_ticket(pool) * chunk) < tiles;)
-        run_tiles(l, inputs, tile, tile + chunk < tiles ? tile + chunk : tiles, sb_pool_scratch(pool, worker));
+        run_tiles(l, inputs, tile, tile + chunk < tiles ? tile + chunk : tiles, scratch);
 }
 
 #endif

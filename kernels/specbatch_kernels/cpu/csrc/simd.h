@@ -137,11 +137,11 @@ SB_INLINE void v8_transpose(v8 rows[8]) {
     })
 }
 
-/* e^x, relative error below 3e-7.  Zero under -87.33 (no denormals), saturated above 88.37, NaN kept.
+/* e^x, relative error below 3e-7.  Zero under -87.33 (no denormals), infinite above 88.37, NaN kept.
  * Range reduction and coefficients: Cephes expf (S. Moshier). */
 SB_INLINE v8 v8_exp(v8 x) {
-    v8i vanishes = x < v8_set1(-87.33f);
-    v8 t = v8_min(v8_set1(88.37626f), v8_max(v8_set1(-87.33f), x));
+    v8i vanishes = x < v8_set1(-87.33f), explodes = x > v8_set1(88.37f);
+    v8 t = v8_min(v8_set1(88.37f), v8_max(v8_set1(-87.33f), x));
     v8i n = v8_round(t * v8_set1(1.44269504f));
     v8 f = v8_float(n);
     v8 r = v8_fma(f, v8_set1(-0.693359375f), t);
@@ -154,7 +154,7 @@ SB_INLINE v8 v8_exp(v8 x) {
     p = v8_fma(p, r, v8_set1(5.0000001201e-1f));
     v8 y = v8_fma(p, r * r, r) + v8_set1(1.0f);
     v8 scale = (v8)((n + 127) << 23);
-    return (v8)(~vanishes & (v8i)(y * scale));
+    return v8_select(explodes, v8_set1(INFINITY), (v8)(~vanishes & (v8i)(y * scale)));
 }
 
 #endif
