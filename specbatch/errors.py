@@ -8,6 +8,7 @@
     │   └── MismatchError     2    run directory belongs to another configuration
     ├── EngineError           4    the engine or the disk failed; what was finished is kept
     │   └── StorageError      4    a write failed (disk full, permission, vanished directory)
+    ├── TooManyFailures       1    so many rows failed that the rest was not run
     ├── LockedError          75    another run holds the run directory
     └── Interrupted     130/143    SIGINT / SIGTERM; finished rows are committed
 
@@ -81,6 +82,12 @@ class EngineError(SpecbatchError):
 
 class StorageError(EngineError):
     """A file of the run directory could not be written or read back."""
+
+
+class TooManyFailures(SpecbatchError):  # noqa: N818 - a verdict about the rows
+    """``max_failures`` ended the run early; finished rows are kept and the same command resumes."""
+
+    exit_code = ExitCode.ROW_FAILURES
 
 
 class LockedError(SpecbatchError):

@@ -49,6 +49,14 @@ _Inputs = Annotated[
 _Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the summary as one JSON object.")]
 _Fresh = Annotated[bool, typer.Option("--fresh", metavar="", help="Discard earlier results, start over.")]
 
+_Retry = Annotated[bool, typer.Option("--retry-failed", metavar="", help="Run rows that failed once more.")]
+_Reuse = Annotated[
+    Path | None,
+    typer.Option(
+        "--reuse", metavar="DIR", help="Take over answers of unchanged rows from an earlier run directory."
+    ),
+]
+
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 
@@ -58,6 +66,8 @@ def run(
     inputs: _Inputs,
     as_json: _Json = False,
     fresh: _Fresh = False,
+    retry_failed: _Retry = False,
+    reuse: _Reuse = None,
     **flags: object,
 ) -> None:
     """Answer every row of a table; started again, go on where it stopped.
@@ -68,9 +78,9 @@ def run(
     """
     config = _configure(inputs, flags)
     # What the job needs takes most of a second to import, and --help must not wait for it.
-    from specbatch.job.run import run_job  # noqa: PLC0415
+    from specbatch.job.run import Start, run_job  # noqa: PLC0415
 
-    outcome = run_job(config, fresh=fresh)
+    outcome = run_job(config, start=Start(fresh, retry_failed, reuse))
     _show(outcome, as_json)
     raise typer.Exit(int(outcome.exit_code))
 

@@ -11,12 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbatch.errors import EngineError, RowFault
+from specbatch.job.outcome import StopRule
 from specbatch.progress import Reporter, Snapshot, Tally
 from specbatch.rows import Answer, Slo, Status
-from specbatch.signals import Interrupts
 from specbatch.table.index import RowIndex
 from specbatch.table.keys import key_hex
 from specbatch.table.parts import PartWriter
+
+RECORD_EVERY_S = 5.0
+"""Seconds between two records of the work done, as long as nothing is committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,15 @@ class Rows:
     left: NDArray[np.bool_]
 
 
+@dataclass(frozen=True, slots=True)
+class WorkDone:
+    """What an attempt has to show; fields as in :class:`specbatch.table.manifest.Attempt`."""
+
+    rows: int
+    computed_tokens: int
+    committed_tokens: int
+
+
 class RunHost:
     """Implements :class:`specbatch.engine.feed.Host`.
 
@@ -66,7 +78,7 @@ class RunHost:
         writer: Receives the answers.
         tally: Updated for the reporter.
         reporter: Told after every step.
-        interrupts: Says when to stop.
+        stop: Says when to stop.
     """
 
     def __init__(
@@ -76,15 +88,17 @@ class RunHost:
         writer: PartWriter,
         tally: Tally,
         reporter: Reporter,
-        interrupts: Interrupts,
+        stop: StopRule,
     ) -> None:
         self._clock, self._rows, self._writer = clock, rows, writer
-        self._tally, self._reporter, self._interrupts = tally, reporter, interrupts
-        self._on_commit: Callable[[], None] | None = None
+        self._tally, self._reporter, self._stop = tally, reporter, stop
+        self._record: Callable[[WorkDone], None] | None = None
+        self._recorded_at = clock.now()
+        self._computed_tokens = self._committed_tokens = 0
 
-    def after_commit(self, call: Callable[[], None]) -> None:
-        """Have something called after each commit of finished rows."""
-        self._on_commit = call
+    def keep_record(self, record: Callable[[WorkDone], None]) -> None:
+        """Have something told of the work done, after each commit and at least every ``RECORD_EVERY_S``."""
+        self._record = record
 
     def now(self) -> float:
         """Seconds on the run clock."""
@@ -93,7 +107,7 @@ class RunHost:
     def sleep(self, seconds: float) -> None:
         """Nothing to do for this long, unless a stop is requested."""
         self._commit_if_due()
-        if not self._interrupts.requested:
+        if not self._stop.requested:
             time.sleep(seconds)
 
     def deliver(self, answer: Answer) -> None:
@@ -134,12 +148,15 @@ class RunHost:
 
     def tick(self, snapshot: Snapshot) -> None:
         """A step ended."""
+        self._computed_tokens = snapshot.output_tokens
         self._commit_if_due()
+        if self.now() - self._recorded_at >= RECORD_EVERY_S:
+            self._keep()
         self._reporter.tick(snapshot)
 
     def stop_requested(self) -> bool:
         """Whether to leave after this step."""
-        return self._interrupts.requested
+        return self._stop.requested
 
     def commit(self) -> None:
         """Make everything delivered so far permanent.
@@ -148,14 +165,22 @@ class RunHost:
             StorageError: The disk refused.
         """
         self._writer.flush()
-        if self._on_commit is not None:
-            self._on_commit()
+        self._committed_tokens = self._tally.output_tokens
+        self._keep()
 
     def _commit_if_due(self) -> None:
         if self._writer.due:
             self.commit()
 
+    def _keep(self) -> None:
+        self._recorded_at = self.now()
+        if self._record is not None:
+            # The snapshot of the present step may still be to come.
+            computed = max(self._computed_tokens, self._tally.output_tokens)
+            self._record(WorkDone(self._writer.committed, computed, self._committed_tokens))
+
     def _count(self, answer: Answer) -> None:
+        self._stop.saw(answer.status)
         tally = self._tally
         tally.done += 1
         tally.failed += not answer.succeeded

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from specbatch.config import JobConfig
-from specbatch.errors import ConfigError, EngineError, SpecbatchError
+from specbatch.errors import ConfigError, EngineError, SpecbatchError, UsageError
 from specbatch.job.feed import TableFeed
 from specbatch.job.host import Rows, RunHost
-from specbatch.job.outcome import RunOutcome, judge
+from specbatch.job.outcome import RunOutcome, StopRule, has_failures, judge
+from specbatch.job.reuse import Donor
 from specbatch.job.state import Attempts, ModelResolver, claim, finished_before
 from specbatch.models.files import ModelFiles
 from specbatch.models.resolve import resolve_model
@@ -63,36 +66,53 @@ class Surroundings:
     wall: Callable[[], float] = time.time
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a run deals with what is there.
+
+    Attributes:
+        fresh: Discard what the run directory holds.
+        retry_failed: Run the rows that failed once more.
+        reuse: Run directory whose answers of unchanged rows are taken over.
+    """
+
+    fresh: bool = False
+    retry_failed: bool = False
+    reuse: Path | None = None
+
+
 def run_job(
-    config: JobConfig, *, fresh: bool = False, surroundings: Surroundings | None = None
+    config: JobConfig, *, start: Start | None = None, surroundings: Surroundings | None = None
 ) -> RunOutcome:
     """Run a job to its end, or go on with it.
 
     Args:
         config: The job.
-        fresh: Discard what the run directory holds.
+        start: How to deal with what is there; by default, go on.
         surroundings: Replaced in tests.
 
     Raises:
         SpecbatchError: The job ended early; its ``exit_code`` says how, finished rows are kept.
     """
-    around = surroundings or Surroundings()
+    around, start = surroundings or Surroundings(), start or Start()
+    if start.fresh and start.retry_failed:
+        raise UsageError("--fresh and --retry-failed contradict each other", "give one of them")
     table = InputTable.open(config)
     with (
         Interrupts() as interrupts,
         _reporting(around) as reporter,
         locked(run_directory(config)) as directory,
     ):
-        if fresh:
+        if start.fresh:
             directory.clear()
         done = finished_before(directory, config, table, around.find_model, reporter)
-        if done is not None:
+        if done is not None and not (start.retry_failed and has_failures(done.summary)):
             return done
         files = around.find_model(config.model, report=reporter.message)
         manifest = claim(directory, config, files, table, around.wall())
         with Attempts(directory, manifest, interrupts, around.wall) as attempts:
             run = _Run(config, around, directory, table, reporter, attempts)
-            keys = run.answer(files, interrupts)
+            keys = run.answer(files, interrupts, start)
             return run.finish(keys, interrupts)
 
 
@@ -129,25 +149,30 @@ class _Run:
             manifest.stamp, config.token_ids, manifest.epoch, config.policy, config.engine
         )
 
-    def answer(self, files: ModelFiles, interrupts: Interrupts) -> Keys:
+    def answer(self, files: ModelFiles, interrupts: Interrupts, start: Start) -> Keys:
         """Index the input and have the engine answer what no earlier attempt did; the keys of all rows."""
         self._reporter.phase("reading input")
         parser = RowParser.of(self._config, self._attempts.manifest.epoch)
         with Spool(self._directory.path) as spool:
             index = self._table.index(parser, spool, interrupts.check)
-            before = self._earlier(index)
-            if before.done.all():
+            before = self._earlier(index, start.retry_failed)
+            rows = Rows(index, tuple(self._config.tiers), ~before.done)
+            if start.reuse is not None:
+                with interrupts.deferred():
+                    self._take_over(start.reuse, rows)
+                interrupts.check()
+            if not rows.left.any():
                 return index.keys
             self._reporter.phase("loading model")
             engine = self._around.open_engine(self._config, files)
-            self._attempts.check_numerics(engine.numerics, started=bool(before.done.any()))
+            self._attempts.check_numerics(engine.numerics, started=not rows.left.all())
             fetcher = RowFetcher(index, parser, spool)
-            rows = Rows(index, tuple(self._config.tiers), ~before.done)
             feed = TableFeed(fetcher, engine.encoder.encode, rows.left)
-            with interrupts.deferred(), self._committing(rows, before, interrupts) as host:
+            stop = StopRule(interrupts, self._config)
+            with interrupts.deferred(), self._committing(rows, before, stop) as host:
                 stats = engine.run(feed, host)
                 self._attempts.record_stats(stats.as_dict())
-            interrupts.check()
+            stop.check()
             return index.keys
 
     def finish(self, keys: Keys, interrupts: Interrupts) -> RunOutcome:
@@ -171,25 +196,38 @@ class _Run:
         write_text(self._directory.summary, json.dumps(summary, indent=2) + "\n")
         return summary
 
-    def _earlier(self, index: RowIndex) -> Progress:
+    def _take_over(self, path: Path, rows: Rows) -> None:
+        """Copy answers from another run directory."""
+        donor = Donor.open(path, self._directory, self._attempts.manifest, self._config)
+        now = self._attempts.clock.now()
+        count, tokens = donor.give(rows, self._form, self._directory.parts, now)
+        if count:
+            self._attempts.adopt_numerics(donor.manifest.numerics)
+        self._attempts.reused(count, tokens)
+        self._reporter.message(f"reused {count} answers of {path}; {int(rows.left.sum())} rows are left")
+
+    def _earlier(self, index: RowIndex, retry_failed: bool) -> Progress:
         parts = find_parts(self._directory.parts, self._form)
         for reason in parts.ignored:
             self._reporter.message(f"ignored {self._directory.parts}/{reason}")
-        before = read_progress(parts, index.keys)
+        before = read_progress(parts, index.keys, retry_failed=retry_failed)
         done = int(before.done.sum())
         if done:
             self._reporter.message(f"continuing: {done} of {len(index)} rows are finished")
+        if before.strangers:
+            self._reporter.message(f"{before.strangers} finished rows are not in the input any more")
         return before
 
     @contextmanager
-    def _committing(self, rows: Rows, before: Progress, interrupts: Interrupts) -> Iterator[RunHost]:
+    def _committing(self, rows: Rows, before: Progress, stop: StopRule) -> Iterator[RunHost]:
         """The host of the engine; whatever happens inside, finished rows are committed."""
         config = self._config
         writer = PartWriter(self._directory.parts, self._form, config.flush_rows, config.flush_every_s)
-        tally = Tally(len(rows.left), int(before.done.sum()), 0, before.slo_met, before.slo_missed)
-        host = RunHost(self._attempts.clock, rows, writer, tally, self._reporter, interrupts)
+        done = int(np.count_nonzero(~rows.left))
+        tally = Tally(len(rows.left), done, before.failed, before.slo_met, before.slo_missed)
+        host = RunHost(self._attempts.clock, rows, writer, tally, self._reporter, stop)
         self._attempts.engine_started()
-        host.after_commit(lambda: self._attempts.committed(writer.committed))
+        host.keep_record(self._attempts.progressed)
         self._reporter.begin(tally)
         try:
             yield host

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol, cast
 
 from specbatch.config import JobConfig, identity
-from specbatch.errors import ExitCode, ModelError, SpecbatchError
-from specbatch.job.host import RunClock
+from specbatch.errors import ExitCode, ModelError, SpecbatchError, StorageError
+from specbatch.job.host import RunClock, WorkDone
 from specbatch.job.outcome import RunOutcome, judge
 from specbatch.models.files import ModelFiles
 from specbatch.progress import Reporter
@@ -17,7 +18,7 @@ from specbatch.report.summary import Summary
 from specbatch.signals import Interrupts
 from specbatch.table.manifest import Attempt, Finished, Manifest
 from specbatch.table.reader import InputTable
-from specbatch.table.rundir import RunDir, differing_keys, refuse_mismatch
+from specbatch.table.rundir import RunDir, differing_keys, refuse_mismatch, refuse_other_job
 
 
 class ModelResolver(Protocol):
@@ -55,7 +56,7 @@ def finished_before(
             raise
     else:
         refuse_mismatch(directory.path, manifest.identity, identity(config, files))
-    _refuse_other_device(directory.path, manifest, config)
+    refuse_other_device(directory.path, manifest, config)
     code, verdict = judge(summary, config)
     return RunOutcome(directory.path, code, summary, verdict, ran=False)
 
@@ -77,8 +78,9 @@ def claim(directory: RunDir, config: JobConfig, files: ModelFiles, table: InputT
     current = identity(config, files)
     if manifest is not None:
         if directory.results.exists() or any(directory.parts.glob("part-*.parquet")):
+            refuse_other_job(directory.path, manifest.input, table.fingerprint())
             refuse_mismatch(directory.path, manifest.identity, current)
-            _refuse_other_device(directory.path, manifest, config)
+            refuse_other_device(directory.path, manifest, config)
         if not differing_keys(manifest.identity, current):
             settings = config.model_dump(mode="json")
             return manifest.model_copy(
@@ -110,8 +112,10 @@ class Attempts:
         self._directory, self._interrupts, self._wall = directory, interrupts, wall
         start = wall()
         # Wall clocks are set back now and then; the run clock is not.
-        self.clock = RunClock(max(start - manifest.epoch, manifest.elapsed))
-        self.manifest = manifest.model_copy(update={"attempts": (*manifest.attempts, Attempt(start=start))})
+        began = max(start - manifest.epoch, manifest.elapsed)
+        self.clock = RunClock(began)
+        attempt = Attempt(start=start, began=began)
+        self.manifest = manifest.model_copy(update={"attempts": (*manifest.attempts, attempt)})
         self._engine_started: float | None = None
 
     def __enter__(self) -> Attempts:
@@ -122,7 +126,11 @@ class Attempts:
         if error is None:
             return
         code = error.exit_code if isinstance(error, SpecbatchError) else ExitCode.ENGINE
-        self._update(end=self._wall(), exit_code=int(code))
+        try:
+            self._update(end=self._wall(), exit_code=int(code))
+        except StorageError as second:
+            # On a full disk this fails as well; the first failure is the one to tell of.
+            error.add_note(f"the end of the attempt is not recorded: {second.what}")
 
     def check_numerics(self, numerics: Mapping[str, str], *, started: bool) -> None:
         """Record what of this machine shapes texts, or compare it.
@@ -141,9 +149,18 @@ class Attempts:
         """The engine begins to work."""
         self._engine_started = self.clock.attempt_seconds()
 
-    def committed(self, rows: int) -> None:
-        """Rows of this attempt that are safe now."""
-        self._update(rows=rows)
+    def progressed(self, work: WorkDone) -> None:
+        """Record what this attempt has done so far, and what of it is safe."""
+        self._update(**asdict(work))
+
+    def reused(self, rows: int, tokens: int) -> None:
+        """Record answers copied from another run."""
+        self._update(reused_rows=rows, reused_tokens=tokens)
+
+    def adopt_numerics(self, numerics: Mapping[str, str]) -> None:
+        """Rows computed this way have been taken over; :meth:`check_numerics` compares from now on."""
+        self.manifest = self.manifest.model_copy(update={"numerics": dict(numerics)})
+        self._save()
 
     def record_stats(self, stats: Mapping[str, float | int | str | None]) -> None:
         """The engine is done."""
@@ -193,8 +210,12 @@ def _read_summary(directory: RunDir) -> Summary | None:
         return None
 
 
-def _refuse_other_device(directory: Path, manifest: Manifest, config: JobConfig) -> None:
-    """Compare what can be compared before an engine is opened."""
+def refuse_other_device(directory: Path, manifest: Manifest, config: JobConfig, hint: str = "") -> None:
+    """Compare what can be compared before an engine is opened.
+
+    Raises:
+        MismatchError: The recorded rows were computed on another device or in another number format.
+    """
     asked = {"device": config.device, "dtype": config.dtype}
     asked = {key: value for key, value in asked.items() if value != "auto" and key in manifest.numerics}
-    refuse_mismatch(directory, {key: manifest.numerics[key] for key in asked}, asked)
+    refuse_mismatch(directory, {key: manifest.numerics[key] for key in asked}, asked, hint)

@@ -62,8 +62,9 @@ class Finaliser:
         """
         schema = results_schema(token_ids, self._table.carried).with_metadata(dict(self._footer))
         with ExitStack() as stack:
-            buckets = self._deal(stack, path.parent)
+            # First, because it also speaks for a full disk under the buckets.
             sibling = stack.enter_context(replacing(path))
+            buckets = self._deal(stack, path.parent)
             with pq.ParquetWriter(sibling, schema, compression="zstd", write_page_checksum=True) as writer:
                 carried = _rechunk(self._table.carried_batches(), self._bucket_rows)
                 for number, inputs in enumerate(carried):

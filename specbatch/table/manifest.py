@@ -24,10 +24,15 @@ class Attempt(BaseModel):
 
     Attributes:
         start: Unix seconds.
+        began: Run clock at the start, seconds; goes on where the attempt before was last seen alive.
         end: Unix seconds.
         seconds: From start to the last commit, or to the end.
         engine_seconds: The part of it in which the engine ran.
         rows: Rows committed by this attempt.
+        computed_tokens: Output tokens this attempt computed, as far as recorded.
+        committed_tokens: Those of them that belong to committed rows.
+        reused_rows: Answers copied from another run directory.
+        reused_tokens: Their output tokens, which this run did not compute.
         exit_code: Null while running and after a kill.
         stats: The engine's own counts.
     """
@@ -35,12 +40,22 @@ class Attempt(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     start: float
+    began: float = 0.0
     end: float | None = None
     seconds: float = 0.0
     engine_seconds: float = 0.0
     rows: int = 0
+    computed_tokens: int = 0
+    committed_tokens: int = 0
+    reused_rows: int = 0
+    reused_tokens: int = 0
     exit_code: int | None = None
     stats: dict[str, float | int | str | None] = {}
+
+    @property
+    def lost_tokens(self) -> int:
+        """Output tokens computed in vain; of a killed attempt, up to its last record."""
+        return max(0, self.computed_tokens - self.committed_tokens)
 
 
 class Finished(BaseModel):
@@ -119,7 +134,7 @@ class Manifest(BaseModel):
     @property
     def elapsed(self) -> float:
         """Run clock at the latest moment any attempt is known to have been alive."""
-        return max((attempt.start + attempt.seconds - self.epoch for attempt in self.attempts), default=0.0)
+        return max((attempt.began + attempt.seconds for attempt in self.attempts), default=0.0)
 
     def with_attempt(self, attempt: Attempt) -> Manifest:
         """With the last attempt replaced."""

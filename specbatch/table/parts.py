@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from specbatch.errors import StorageError
-from specbatch.rows import Answer
+from specbatch.rows import Answer, Status
 from specbatch.table.atomic import replacing
 from specbatch.table.keys import KeyFinder, Keys, as_keys
 from specbatch.table.schema import KEY, answers_to_batch, part_schema
@@ -60,7 +61,7 @@ class PartWriter:
         self._flush_rows, self._flush_every_s = flush_rows, flush_every_s
         self._pending: list[Answer] = []
         self._flushed_at = time.monotonic()
-        self._number = _next_number(directory)
+        self._number = next_number(directory)
         self.committed = 0
 
     def add(self, answer: Answer) -> None:
@@ -86,17 +87,24 @@ class PartWriter:
             return
         form = self._form
         batch = answers_to_batch(self._pending, form.schema, form.epoch, form.policy, form.engine)
-        try:
-            self._directory.mkdir(exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"{self._directory}: {error.strerror}", "check permissions") from error
-        with replacing(self._directory / f"part-{self._number:06d}.parquet") as sibling:
-            pq.write_table(
-                pa.Table.from_batches([batch]), sibling, compression="zstd", write_page_checksum=True
-            )
+        write_part(self._directory, self._number, pa.Table.from_batches([batch]))
         self.committed += len(self._pending)
         self._number += 1
         self._pending.clear()
+
+
+def write_part(directory: Path, number: int, table: pa.Table) -> None:
+    """Put one part in place.
+
+    Raises:
+        StorageError: The disk refused.
+    """
+    try:
+        directory.mkdir(exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{directory}: {error.strerror}", "check permissions") from error
+    with replacing(directory / f"part-{number:06d}.parquet") as sibling:
+        pq.write_table(table, sibling, compression="zstd", write_page_checksum=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,42 +139,69 @@ class Progress:
 
     Attributes:
         done: Whether each row has an answer, bool ``[N]``.
+        failed: Rows whose answer is not a text.
         slo_met: Rows that kept their promises.
         slo_missed: Rows that did not.
+        strangers: Answers of rows that are not in the present input.
     """
 
     done: NDArray[np.bool_]
+    failed: int
     slo_met: int
     slo_missed: int
+    strangers: int
 
 
-def read_progress(parts: Parts, keys: Keys) -> Progress:
-    """Match finished rows with the present input by key.
+_NOTHING, _MISSED, _MET = 0, 1, 2
+
+
+def read_progress(parts: Parts, keys: Keys, *, retry_failed: bool = False) -> Progress:
+    """Match finished rows with the present input by key; of two answers for a row, the later counts.
+
+    Args:
+        parts: Of the run.
+        keys: Of the present input, ``[N]``.
+        retry_failed: Take rows that failed as not done.
 
     Raises:
         StorageError: A part cannot be read after all.
     """
     done = np.zeros(len(keys), np.bool_)
-    met = missed = 0
+    failed = np.zeros(len(keys), np.bool_)
+    slo = np.full(len(keys), _NOTHING, np.int8)
+    strangers = 0
     finder = KeyFinder(keys)
     for path in parts.trusted:
-        table = _read(path, [KEY, "slo_met"])
+        table = _read(path, [KEY, "status", "slo_met"])
         rows = finder.find(part_keys(table))
-        fresh = (rows >= 0) & ~done[rows]
-        done[rows[fresh]] = True
-        kept = np.array(table.column("slo_met").to_pylist(), object)[fresh]
-        met += int(np.count_nonzero(kept == True))  # noqa: E712 (null is neither)
-        missed += int(np.count_nonzero(kept == False))  # noqa: E712
-    return Progress(done, met, missed)
+        here = rows >= 0
+        strangers += int(np.count_nonzero(~here))
+        done[rows[here]] = True
+        failed[rows[here]] = ~succeeded(table)[here]
+        kept = pc.fill_null(pc.add(table.column("slo_met").cast(pa.int8()), _MISSED), _NOTHING)
+        slo[rows[here]] = kept.to_numpy()[here]
+    if retry_failed:
+        done &= ~failed
+        failed &= done
+    slo[~done] = _NOTHING
+    counts = np.bincount(slo, minlength=3)
+    return Progress(done, int(failed.sum()), int(counts[_MET]), int(counts[_MISSED]), strangers)
 
 
-def read_parts(parts: Parts) -> Iterator[pa.Table]:
-    """The content of all parts, oldest first.
+def succeeded(table: pa.Table) -> NDArray[np.bool_]:
+    """Which rows of a part have a text, ``[rows]``."""
+    texts = pa.array([Status.OK.value, Status.TRUNCATED.value])
+    mask: NDArray[np.bool_] = pc.is_in(table.column("status"), value_set=texts).to_numpy()
+    return mask
+
+
+def read_parts(parts: Parts, *, newest_first: bool = False) -> Iterator[pa.Table]:
+    """The content of all parts, oldest first unless told otherwise.
 
     Raises:
         StorageError: A part cannot be read.
     """
-    for path in parts.trusted:
+    for path in reversed(parts.trusted) if newest_first else parts.trusted:
         yield _read(path, None)
 
 
@@ -202,7 +237,7 @@ def _distrust(path: Path, form: PartFormat) -> str | None:
     return None
 
 
-def _next_number(directory: Path) -> int:
+def next_number(directory: Path) -> int:
     """One past the highest number in use, by trusted and untrusted files alike."""
     numbers = [path.stem.removeprefix("part-") for path in directory.glob(_PATTERN)]
     return 1 + max((int(number) for number in numbers if number.isdigit()), default=0)

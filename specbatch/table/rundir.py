@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,9 @@ from pydantic import ValidationError
 from specbatch.errors import LockedError, MismatchError, StorageError, UsageError
 from specbatch.table.atomic import remove_leftovers, write_text
 from specbatch.table.manifest import Manifest
+
+Files = Sequence[Mapping[str, object]]
+"""Fingerprints of a job's files."""
 
 _LOCK = ".lock"
 _MADE = ("results.parquet", "summary.json", "decisions.parquet", "error.txt", "run.json")
@@ -129,8 +132,16 @@ def differing_keys(
     return {key: (recorded.get(key), now.get(key)) for key in keys if recorded.get(key) != now.get(key)}
 
 
-def refuse_mismatch(directory: Path, recorded: Mapping[str, object], current: Mapping[str, object]) -> None:
+def refuse_mismatch(
+    directory: Path, recorded: Mapping[str, object], current: Mapping[str, object], hint: str = ""
+) -> None:
     """Check that results of two configurations do not get mixed.
+
+    Args:
+        directory: Where the recorded settings hold.
+        recorded: Settings by key.
+        current: Settings by key.
+        hint: What to do, where it is not what one does about a run directory.
 
     Raises:
         MismatchError: Names every differing key with both values.
@@ -142,8 +153,38 @@ def refuse_mismatch(directory: Path, recorded: Mapping[str, object], current: Ma
         )
         raise MismatchError(
             f"{directory} holds results of other settings ({listed})",
-            "use the same settings to continue, another --out, or --fresh to start over",
+            hint or "use the same settings to continue, another --out, or --fresh to start over",
         )
+
+
+def refuse_other_job(directory: Path, recorded: Files, current: Files) -> None:
+    """Check that the directory is not another table's: some file must be where it was, or as it was.
+
+    Args:
+        directory: Holds results.
+        recorded: Fingerprints of the files they answer.
+        current: Fingerprints of the present files.
+
+    Raises:
+        MismatchError: Not a single file is the same.
+    """
+    places = {file["path"] for file in recorded} & {file["path"] for file in current}
+    contents = {_content(file) for file in recorded} & {_content(file) for file in current}
+    if recorded and current and not places and not contents:
+        raise MismatchError(
+            f"{directory} holds results of another job "
+            f"(input {_first(recorded)} there, {_first(current)} now)",
+            "choose another --out (--reuse takes over answers of unchanged rows), or --fresh to start over",
+        )
+
+
+def _content(file: Mapping[str, object]) -> tuple[object, ...]:
+    return (file["size"], file["mtime_ns"], file["rows"])
+
+
+def _first(files: Files) -> str:
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return f"{files[0]['path']}{more}"
 
 
 def _short(value: object) -> str:

@@ -67,7 +67,9 @@ class SourceFile:
 
     def fingerprint(self) -> dict[str, object]:
         """What must be equal for the file to count as unchanged without reading it."""
-        return {"path": self.name, "size": self.size, "mtime_ns": self.mtime_ns, "rows": self.num_rows}
+        # Local paths in full: the same command may be started elsewhere next time.
+        path = self.name if "://" in self.name else str(Path(self.name).absolute())
+        return {"path": path, "size": self.size, "mtime_ns": self.mtime_ns, "rows": self.num_rows}
 
 
 def open_sources(inputs: Sequence[str], limit: int | None = None) -> tuple[SourceFile, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from bisect import bisect_right
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -66,6 +67,7 @@ class Spool:
                 self._starts.append(self._rows)
                 self._offsets.append(self._file.tell())
                 self._rows += part.num_rows
+            self._file.flush()
         except OSError as error:
             raise StorageError(
                 f"cannot keep the prompts at hand: {error}", "free disk space, then resume"
@@ -84,7 +86,9 @@ class Spool:
 
     def close(self) -> None:
         """Free the file."""
-        self._file.close()
+        # What a full disk kept from being written is of no use to anyone.
+        with suppress(OSError):
+            self._file.close()
         self._cache.clear()
 
     def _slice(self, number: int) -> pa.RecordBatch:

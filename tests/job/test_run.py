@@ -14,7 +14,7 @@ import pytest
 from specbatch.config import JobConfig
 from specbatch.errors import EngineError, ExitCode, InputError, LockedError, MismatchError, UsageError
 from specbatch.job.outcome import RunOutcome
-from specbatch.job.run import run_directory, run_job
+from specbatch.job.run import Start, run_directory, run_job
 from specbatch.table.rundir import locked
 
 from .fake_engine import FILES, FakeEngine, World
@@ -36,7 +36,7 @@ def job(tmp_path: Path, prompts: list[str | None] | None = None, **settings: obj
 
 
 def run(config: JobConfig, world: World | None = None, *, fresh: bool = False) -> RunOutcome:
-    return run_job(config, fresh=fresh, surroundings=(world or World()).surroundings())
+    return run_job(config, start=Start(fresh=fresh), surroundings=(world or World()).surroundings())
 
 
 def results(config: JobConfig) -> list[dict[str, object]]:

@@ -1,0 +1,61 @@
+"""What each column of input and output means, in one line: for ``specbatch schema`` and the README."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+INPUT_MEANING: Mapping[str, str] = MappingProxyType(
+    {
+        "prompt": "sent as one user message; each row fills this or messages",
+        "messages": "a conversation; each row fills this or prompt",
+        "id": "your name for the row, copied to the output",
+        "deadline": "finish by this time; the earlier of two deadlines counts",
+        "deadline_s": "finish by: seconds after the first start of the run",
+        "tier": "latency class; sets priority and promises",
+        "tpot_slo_ms": "milliseconds per output token after the first",
+        "ttft_slo_ms": "milliseconds to the first output token",
+        "max_tokens": "output tokens at most",
+        "temperature": "0 always takes the likeliest token",
+        "top_p": "keep the likeliest tokens of this probability mass",
+        "top_k": "keep the k likeliest tokens; 0 keeps all",
+        "min_p": "drop tokens below this share of the likeliest",
+        "repetition_penalty": "above 1 discourages repetition",
+        "seed": "equal prompt and seed: equal text",
+        "stop": "strings that end the text",
+        "arrival_s": "the row does not exist before this many seconds",
+        "owner": "who the row belongs to",
+    }
+)
+
+OUTPUT_MEANING: Mapping[str, str] = MappingProxyType(
+    {
+        "row_index": "position in the input, from 0",
+        "id": "copied from the input",
+        "tier": "the row's latency class",
+        "status": "ok, truncated, rejected, error, expired or cancelled",
+        "error_code": "what went wrong, for programs; null when nothing did",
+        "error_message": "what went wrong, in which column, and what to do",
+        "finish_reason": "stop (end of sequence or a stop string) or length",
+        "text": "the answer",
+        "token_ids": "the answer as tokens, only with --token-ids",
+        "prompt_tokens": "tokens of the prompt, chat template included",
+        "output_tokens": "tokens of the answer, the end-of-sequence token included",
+        "cached_prompt_tokens": "prompt tokens taken over from an earlier row with the same beginning",
+        "arrival": "when the row came into being",
+        "queued_s": "seconds from arrival to admission",
+        "ttft_s": "seconds from arrival to the first output token",
+        "tpot_ms": "mean milliseconds per output token after the first",
+        "e2e_s": "seconds from arrival to the last token",
+        "deadline": "finish by; null without a deadline",
+        "deadline_met": "null without a deadline",
+        "slo_met": "whether every promise (deadline, first token, per token) was kept; null without any",
+        "num_preemptions": "how often the row gave up its memory to a more urgent one",
+        "recomputed_tokens": "tokens computed again after that",
+        "target_passes": "forward passes of the model that this row took part in",
+        "prefill_flops": "floating-point operations for the prompt, by formula",
+        "verify_flops": "floating-point operations for the output, by formula",
+        "policy": "speculation policy",
+        "engine": "inference engine",
+    }
+)

@@ -1,0 +1,124 @@
+"""Rows that failed get another try; answers of unchanged rows need not be computed twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from specbatch.errors import ExitCode, MismatchError, UsageError
+from specbatch.rows import Prompt, RawPrompt
+
+from .fake_engine import FILES, FakeEncoder, FakeEngine, World
+from .jobs import Crash, crash_at, manifest, results, run, save_job
+
+
+@dataclass
+class Tolerant(FakeEncoder):
+    """Speaks what the other one refuses."""
+
+    def encode(self, raw: RawPrompt) -> Prompt:
+        assert isinstance(raw.content, str)
+        return super().encode(replace(raw, content=raw.content.replace("unspeakable", "spoken")))
+
+
+def tolerant() -> World:
+    return World(FakeEngine(encoder=Tolerant()))
+
+
+PROMPTS = ["a", "unspeakable", "b", "unspeakable"]
+
+
+def test_only_failed_rows_are_retried_and_the_latest_answer_wins(tmp_path: Path) -> None:
+    config = save_job(tmp_path, {"prompt": PROMPTS})
+    assert run(config).exit_code == ExitCode.ROW_FAILURES
+    before = results(config)
+    world = tolerant()
+    assert run(config, world).ran is False, "without the flag, failed rows are finished rows"
+    assert run(config, world, retry_failed=True).exit_code == ExitCode.OK
+    assert world.engine.served == [1, 3]
+    after = results(config)
+    assert [row["status"] in ("ok", "truncated") for row in after] == [True] * 4
+    assert [after[0]["text"], after[2]["text"]] == [before[0]["text"], before[2]["text"]]
+    again = World()
+    assert run(config, again, retry_failed=True).ran is False, "nothing failed any more"
+    assert again.opened == 0
+
+
+def test_a_retry_that_is_killed_goes_on(tmp_path: Path) -> None:
+    config = save_job(tmp_path, {"prompt": PROMPTS}, flush_rows=1)
+    run(config)
+    broken = crash_at(3)
+    broken.engine.encoder = Tolerant()
+    with pytest.raises(Crash):
+        run(config, broken, retry_failed=True)
+    world = tolerant()
+    assert run(config, world, retry_failed=True).exit_code == ExitCode.OK
+    assert world.engine.served == [3]
+
+
+def test_retry_and_fresh_contradict_each_other(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="contradict"):
+        run(save_job(tmp_path, {"prompt": PROMPTS}), fresh=True, retry_failed=True)
+
+
+def test_answers_of_unchanged_rows_are_reused_and_counted(tmp_path: Path) -> None:
+    old = save_job(tmp_path / "old", {"prompt": ["a", "b", "a", "unspeakable"]}, token_ids=True)
+    run(old)
+    new = save_job(
+        tmp_path / "new",
+        {
+            "prompt": ["new", "a", "unspeakable", "a", "b", "a"],
+            "deadline_s": [None, 1e6, None, -1.0, 5.0, 6.0],
+        },
+        token_ids=True,
+    )
+    world = World()
+    run(new, world, reuse=old.out)
+    assert world.engine.served == [5, 0, 2], "third `a` and the new row; failures are not copied"
+    assert f"reused 3 answers of {old.out}; 3 rows are left" in world.reporter.said
+    texts = {row["text"] for row in results(old)} - {None}
+    rows = results(new)
+    assert [row["text"] in texts for row in rows] == [False, True, False, True, True, False]
+    assert rows[1]["token_ids"] == results(old)[0]["token_ids"]
+    assert [rows[1]["deadline_met"], rows[3]["deadline_met"]] == [True, False]
+    assert [rows[1][name] for name in ("ttft_s", "e2e_s", "target_passes")] == [None, None, 0]
+    attempt = manifest(new)["attempts"][0]
+    assert (attempt["reused_rows"], attempt["reused_tokens"], attempt["rows"]) == (3, 9, 3)
+
+
+def test_when_everything_is_reused_no_model_is_loaded(tmp_path: Path) -> None:
+    old = save_job(tmp_path / "old", {"prompt": ["a", "b"]})
+    run(old)
+    world = World()
+    assert run(save_job(tmp_path / "new", {"prompt": ["b", "a"]}), world, reuse=old.out).exit_code == 0
+    assert world.opened == 0
+
+
+def test_reuse_refuses_other_settings_by_name(tmp_path: Path) -> None:
+    old = save_job(tmp_path / "old", {"prompt": ["a"]})
+    run(old)
+    table: dict[str, object] = {"prompt": ["a"]}
+    with pytest.raises(MismatchError, match="seed: 0 there, 1 now; max_tokens: 256 there, 7 now") as caught:
+        run(save_job(tmp_path / "new", table, max_tokens=7, seed=1), reuse=old.out)
+    assert "--reuse" in caught.value.hint
+    with pytest.raises(MismatchError, match=r'quantization: "q4_1" there, "q8_0" now'):
+        run(
+            save_job(tmp_path / "new", table), World(files=replace(FILES, quantization="q8_0")), reuse=old.out
+        )
+    with pytest.raises(MismatchError, match="device"):
+        run(save_job(tmp_path / "new", table, device="cuda"), reuse=old.out)
+    with pytest.raises(UsageError, match="not a run directory"):
+        run(save_job(tmp_path / "new", table), reuse=tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="own directory"):
+        run(save_job(tmp_path / "new", table), reuse=tmp_path / "new" / "out")
+    assert not (tmp_path / "new" / "out" / "results.parquet").exists()
+
+
+def test_rows_taken_over_bind_the_run_to_the_same_numerics(tmp_path: Path) -> None:
+    old = save_job(tmp_path / "old", {"prompt": ["a"]})
+    run(old)
+    elsewhere = World(FakeEngine(numerics={"device": "cuda", "dtype": "float32"}))
+    with pytest.raises(MismatchError, match='device: "cpu" there, "cuda" now'):
+        run(save_job(tmp_path / "new", {"prompt": ["a", "b"]}), elsewhere, reuse=old.out)
