@@ -65,6 +65,37 @@ def resolve_model(spec: str, *, allow_download: bool = True, report: Callable[[s
     )
 
 
+def find_side_files(spec: str) -> Path | None:
+    """Directory of configuration, tokenizer and template; ``None`` while a run would fetch or make it.
+
+    Nothing is fetched, converted or loaded, and no digest of a directory's weights is taken.
+
+    Raises:
+        ModelError: There is no such model, or its files are not complete.
+    """
+    if spec in CATALOG:
+        return installed_directory(CATALOG[spec]) if is_installed(CATALOG[spec]) else None
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        _check_directory(path)
+        _safetensors(path)
+        return path
+    if path.suffix == ".gguf" and path.is_file():
+        directory = _converted(path)
+        return directory if (directory / MANIFEST).exists() else None
+    if _HUB_ID.fullmatch(spec) and path.suffix != ".gguf":
+        from specbatch.models.hub import find_snapshot  # noqa: PLC0415 - slow to import
+
+        present = find_snapshot(spec)
+        return present if present is not None and (present / TOKENIZER).is_file() else None
+    # Says what is wrong with the name or the file.
+    return resolve_model(spec, allow_download=False, report=_silent).directory
+
+
+def _silent(_line: str) -> None:
+    """Nothing is fetched, so there is nothing to report."""
+
+
 def refresh_model(spec: str, *, report: Callable[[str], None]) -> ModelFiles:
     """Like ``resolve_model``, and of a Hugging Face id the newest revision.
 
@@ -95,7 +126,7 @@ def _loose_gguf(name: str, path: Path, report: Callable[[str], None]) -> ModelFi
     """A GGUF file of the user's; its side files are converted once, into the cache."""
     if not path.is_file():
         raise ModelError(f"there is no file {path}")
-    directory = cache_root() / "gguf" / f"{weights_digest([path])[:32]}-v{CONVERSION}"
+    directory = _converted(path)
     if not (directory / MANIFEST).exists():
         # Heavy (torch, transformers), and needed once per file.
         from specbatch.models.gguf_convert import write_side_files  # noqa: PLC0415
@@ -114,14 +145,14 @@ def _loose_gguf(name: str, path: Path, report: Callable[[str], None]) -> ModelFi
     return _gguf_files(name, path, directory)
 
 
+def _converted(path: Path) -> Path:
+    """Where the side files of a loose GGUF file are, once they are made."""
+    return cache_root() / "gguf" / f"{weights_digest([path])[:32]}-v{CONVERSION}"
+
+
 def _directory_files(name: str, directory: Path) -> ModelFiles:
     """A Hugging Face directory: configuration, tokenizer and safetensors."""
-    for needed, hint in (
-        (CONFIG, "a model directory holds config.json, tokenizer.json and *.safetensors"),
-        (TOKENIZER, "save it with transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"),
-    ):
-        if not (directory / needed).is_file():
-            raise ModelError(f"{directory} has no {needed}", hint)
+    _check_directory(directory)
     weights = _safetensors(directory)
     return ModelFiles(
         name=name,
@@ -132,6 +163,15 @@ def _directory_files(name: str, directory: Path) -> ModelFiles:
         side_digest=side_digest(directory),
         quantization="none",
     )
+
+
+def _check_directory(directory: Path) -> None:
+    for needed, hint in (
+        (CONFIG, "a model directory holds config.json, tokenizer.json and *.safetensors"),
+        (TOKENIZER, "save it with transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"),
+    ):
+        if not (directory / needed).is_file():
+            raise ModelError(f"{directory} has no {needed}", hint)
 
 
 def _safetensors(directory: Path) -> tuple[Path, ...]:

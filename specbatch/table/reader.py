@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,13 @@ from specbatch.table.keys import key_hex
 from specbatch.table.parse import RowParser
 from specbatch.table.source import SourceFile, open_sources
 from specbatch.table.spool import Spool
+
+
+class BatchSink(Protocol):
+    """Sees the rows of the first pass, e.g. a :class:`~specbatch.table.spool.Spool`."""
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """The next rows of the input, as canonical columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +67,13 @@ class InputTable:
         return [source.fingerprint() for source in self.sources]
 
     def index(
-        self, parser: RowParser, spool: Spool | None = None, check: Callable[[], None] | None = None
+        self, parser: RowParser, spool: BatchSink | None = None, check: Callable[[], None] | None = None
     ) -> RowIndex:
         """Read everything a row needs, once.
 
         Args:
             parser: The job's defaults and clock.
-            spool: Receives the rows for :class:`RowFetcher`; ``None`` when none will be fetched.
+            spool: Receives the rows, for :class:`RowFetcher` or to look at; ``None`` when nobody wants them.
             check: Called now and then; may raise to stop.
 
         Raises:
