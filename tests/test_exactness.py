@@ -151,15 +151,13 @@ def test_with_one_thread_and_beside_a_busy_process(
             torch.set_num_threads(threads)
 
 
-def test_rows_of_one_key_agree_and_of_different_keys_differ_when_sampled(
-    prompts: list[Prompt], together: Texts
+def test_the_key_addresses_the_randomness_and_a_seed_replaces_it(
+    engine: NativeEngine, prompts: list[Prompt]
 ) -> None:
-    same_prompt = [p for p in prompts if p.params.temperature == 1.0 and p.params.seed is None]
-    by_text: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
-    for p in same_prompt:
-        by_text.setdefault(p.token_ids, set()).add(together[p.row_index])
-    assert any(len(texts) > 1 for texts in by_text.values())
-    seeded = [p for p in prompts if p.params.seed == 3]
-    for p in seeded:
-        twins = [q for q in seeded if q.token_ids == p.token_ids]
-        assert len({together[q.row_index] for q in twins}) == 1
+    hot = SamplingParams(max_tokens=5, temperature=1.5)
+    rows = [replace(prompts[3], row_index=i, key=f"{i % 3:032x}", params=hot) for i in range(6)]
+    seeded = [replace(row, row_index=6 + i, params=replace(hot, seed=9)) for i, row in enumerate(rows)]
+    texts, _ = answer(engine, rows + seeded)
+    assert [texts[i] for i in range(3)] == [texts[i] for i in range(3, 6)]
+    assert len({texts[i] for i in range(3)}) > 1
+    assert len({texts[i] for i in range(6, 12)}) == 1
