@@ -1,50 +1,13 @@
-"""The ``specbatch`` command."""
+"""Entry point of the ``specbatch`` command: signals first, then everything else."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
 
-import typer
-
-from specbatch import __version__
-from specbatch.cli.lazy import LazyCommand, lazy_group
 from specbatch.errors import SpecbatchError
 from specbatch.hardware.threads import prepare_environment
 from specbatch.signals import Interrupts
-
-_COMMANDS = {
-    "run": LazyCommand("specbatch.cli.run", "Answer every row of a table; go on where it was stopped."),
-    "model": LazyCommand("specbatch.cli.model", "List, fetch, describe and export models."),
-}
-
-app = typer.Typer(
-    cls=lazy_group(_COMMANDS),
-    help="Offline batch inference from Parquet, with a deadline on every row.",
-    epilog="Example: specbatch run jobs.parquet --limit 10",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"specbatch {__version__}")
-        raise typer.Exit
-
-
-_Version = Annotated[
-    bool,
-    typer.Option(
-        "--version", metavar="", callback=_print_version, is_eager=True, help="Show the version and exit."
-    ),
-]
-
-
-@app.callback()
-def common(_version: _Version = False) -> None:
-    """Options of the program itself."""
 
 
 def main() -> None:
@@ -52,9 +15,23 @@ def main() -> None:
     prepare_environment(os.environ)
     try:
         with Interrupts():
+            # After the handlers are in place: importing the commands takes a good part of a second.
+            from specbatch.cli.app import app  # noqa: PLC0415
+
             app()
     except SpecbatchError as error:
-        typer.echo(f"error: {' '.join(error.what.split())}", err=True)
-        if error.hint:
-            typer.echo(f"  hint: {' '.join(error.hint.split())}", err=True)
-        sys.exit(int(error.exit_code))
+        sys.exit(_tell(error))
+
+
+def _tell(error: SpecbatchError) -> int:
+    """Write an error for people; returns the exit code."""
+    lines = [f"error: {' '.join(error.what.split())}"]
+    if error.hint:
+        lines.append(f"  hint: {' '.join(error.hint.split())}")
+    try:
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.flush()
+    except OSError:
+        # Nobody reads stderr any more; the exit code still says what happened.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    return int(error.exit_code)

@@ -23,6 +23,14 @@ def available_bytes() -> int | None:
     return min(known, default=None)
 
 
+def container_limit_bytes() -> int | None:
+    """Memory limit of the container or service this process runs in; ``None`` without one."""
+    limits = [limit.read_text().strip() for limit, _usage in _CGROUP_LIMITS if limit.is_file()]
+    # Version 1 spells "no limit" as a number beyond any memory.
+    known = [int(limit) for limit in limits if limit != "max" and int(limit) < 1 << 60]
+    return min(known, default=None)
+
+
 def peak_resident_bytes() -> int:
     """Largest resident memory of this process so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -59,7 +59,7 @@ class PromptEncoder:
             RowFault: ``empty_prompt``, ``invalid_utf8``, ``invalid_messages``, ``template_error``,
                 ``prompt_too_long`` or ``max_tokens_exceeds_context``.
         """
-        text, templated = self._text(raw)
+        text, templated = self.text(raw)
         try:
             # A template writes the model's start token itself.
             ids = self._tokenizer.encode(text, add_special_tokens=not templated)
@@ -80,8 +80,12 @@ class PromptEncoder:
             owner=raw.owner,
         )
 
-    def _text(self, raw: RawPrompt) -> tuple[str, bool]:
-        """The text to tokenise, and whether a template wrote it."""
+    def text(self, raw: RawPrompt) -> tuple[str, bool]:
+        """The text to tokenise, and whether a template wrote it.
+
+        Raises:
+            RowFault: ``empty_prompt``, ``invalid_messages`` or ``template_error``.
+        """
         if isinstance(raw.content, str):
             if not raw.content.strip():
                 raise RowFault("empty_prompt", "column prompt is empty; give it some text")

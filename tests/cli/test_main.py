@@ -53,7 +53,7 @@ def test_every_plain_setting_has_a_flag() -> None:
 
 def test_help_and_a_refused_command_import_nothing_heavy() -> None:
     script = (
-        "import sys\nfrom specbatch.cli.main import app\n"
+        "import sys\nfrom specbatch.cli.app import app\n"
         "try:\n    app(sys.argv[1:])\nexcept BaseException:\n    pass\n"
         "heavy = ('torch', 'transformers', 'pyarrow', 'pydantic', 'numpy')\n"
         "print([name for name in heavy if name in sys.modules])"

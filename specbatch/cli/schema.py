@@ -1,0 +1,83 @@
+"""``specbatch schema``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specbatch.cli.output import print_json, stdout_may_close
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+
+Columns = list[dict[str, object]]
+
+
+@app.command()
+def schema(
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object.")] = False,
+) -> None:
+    """List the columns that an input table may have, and those of results.parquet.
+
+    Other columns of the input pass through to the output, after ours.
+
+    Example: specbatch schema --json
+    """
+    columns = {"input": _input(), "output": _output()}
+    if as_json:
+        print_json(columns)
+        return
+    from rich.console import Console  # noqa: PLC0415 - not needed for --help
+
+    console = Console(file=sys.stdout, highlight=False)
+    with stdout_may_close():
+        console.print("[bold]input[/bold]: prompt or messages is needed; all else is optional, null included")
+        console.print(_table(columns["input"]))
+        console.print("\n[bold]output[/bold]: results.parquet, one row per input row, in input order")
+        console.print(_table(columns["output"]))
+
+
+def _input() -> Columns:
+    from specbatch.table.columns import KINDS  # noqa: PLC0415 - pyarrow
+    from specbatch.table.meaning import INPUT_MEANING  # noqa: PLC0415
+
+    return [
+        {"name": name, "type": kind.value, "meaning": INPUT_MEANING[name]} for name, kind in KINDS.items()
+    ]
+
+
+def _output() -> Columns:
+    from specbatch.table.meaning import OUTPUT_MEANING  # noqa: PLC0415
+    from specbatch.table.schema import output_schema  # noqa: PLC0415
+
+    return [
+        {
+            "name": field.name,
+            "type": _spelled(str(field.type)),
+            "nullable": field.nullable,
+            "meaning": OUTPUT_MEANING[field.name],
+        }
+        for field in output_schema(token_ids=True)
+    ]
+
+
+def _spelled(kind: str) -> str:
+    """``list<element: int32>`` → ``list<int32>``: what Arrow calls the element says nothing."""
+    return kind.replace("item: ", "").replace("element: ", "")
+
+
+def _table(columns: Columns) -> Table:
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("column", no_wrap=True)
+    table.add_column("type", overflow="fold")
+    table.add_column("meaning", overflow="fold")
+    for column in columns:
+        table.add_row(*(escape(str(column[key])) for key in ("name", "type", "meaning")))
+    return table

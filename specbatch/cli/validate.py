@@ -1,0 +1,150 @@
+"""``specbatch validate``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specbatch.cli.flags import with_flags
+from specbatch.cli.job import Inputs, configure
+from specbatch.cli.output import print_json, stdout_may_close
+from specbatch.cli.run import PANELS
+from specbatch.config import JobConfig
+
+if TYPE_CHECKING:
+    from specbatch.job.validate import Validation
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+
+
+@app.command()
+@with_flags(JobConfig, PANELS)
+def validate(
+    inputs: Inputs,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object.")] = False,
+    sample: Annotated[
+        int, typer.Option("--sample", metavar="N", min=0, help="Rows to tokenise for statistics.")
+    ] = 1000,
+    tokens_per_s: Annotated[
+        float | None,
+        typer.Option(
+            "--tokens-per-s",
+            metavar="N",
+            min=1e-3,
+            help="Output tokens per second of this machine, all rows together: estimates time and deadlines.",
+        ),
+    ] = None,
+    **flags: object,
+) -> None:
+    """Check a job before it runs: columns, rows, prompts, deadlines. Takes the flags of specbatch run.
+
+    No weights are loaded and nothing is fetched or written. Exit code 0: every row would be answered;
+    1: some would be refused; 2: the run would not start.
+
+    Example: specbatch validate jobs.parquet --tokens-per-s 400
+    """
+    config = configure(inputs, flags)
+    # pyarrow and the tokenizer take a moment to import, and --help must not wait for them.
+    from specbatch.job.validate import validate_job  # noqa: PLC0415
+
+    found = validate_job(config, sample, tokens_per_s, time.time())
+    code = int(found.exit_code)
+    if as_json:
+        print_json({**asdict(found), "exit_code": code})
+    else:
+        with stdout_may_close():
+            _print(found)
+    raise typer.Exit(code)
+
+
+def _print(found: Validation) -> None:
+    from specbatch.report.page import Page  # noqa: PLC0415 - rich
+
+    page = Page()
+    for name, text in _facts(found):
+        page.fact(name, text)
+    for fault in found.faults:
+        page.item(f"{_rows(fault.rows)} {fault.code}")
+        for example in fault.first:
+            page.detail(f"row {example.row}: {example.message}")
+    page.fact("verdict", _verdict(found))
+
+
+def _facts(found: Validation) -> list[tuple[str, str]]:
+    files = found.files[0] if len(found.files) == 1 else f"{len(found.files)} files, first {found.files[0]}"
+    facts = [
+        ("input", f"{_rows(found.rows)} in {files}"),
+        ("output", found.run_directory),
+        ("columns", ", ".join(found.columns)),
+    ]
+    if found.carried:
+        facts.append(("", f"passed through: {', '.join(found.carried)}"))
+    facts.append(("tiers", ", ".join(f"{name} {rows:,}" for name, rows in found.tiers.items()) or "none"))
+    facts += [("prompts", _prompts(found)), ("answers", f"{found.max_output_tokens:,} tokens at most")]
+    facts += _times(found)
+    facts.append(("repeated", _repeated(found)))
+    refused = f"{_rows(found.refused_rows)} would end without an answer" if found.refused_rows else "no rows"
+    return [*facts, ("refused", refused)]
+
+
+def _prompts(found: Validation) -> str:
+    if found.tokenizer_missing:
+        return f"lengths not checked: {found.tokenizer_missing}"
+    if found.tokens is None:
+        return f"{found.tokenised_rows:,} tokenised to check their length"
+    tokens = found.tokens
+    return (
+        f"{tokens.mean:,.0f} tokens on average, half below {tokens.p50:,.0f}, 95 % below {tokens.p95:,.0f},"
+        f" longest {tokens.largest:,} ({_rows(tokens.sampled_rows)} sampled)"
+    )
+
+
+def _times(found: Validation) -> list[tuple[str, str]]:
+    from specbatch.progress import duration  # noqa: PLC0415 - rich
+
+    deadlines, facts = found.deadlines, []
+    if deadlines.rows:
+        text = _rows(deadlines.rows)
+        if deadlines.earliest_s is not None and deadlines.latest_s is not None:
+            span = f"{duration(deadlines.earliest_s)} to {duration(deadlines.latest_s)}"
+            text += f"; started now, they have {span}"
+        if deadlines.past:
+            fate = "answered late" if found.late == "answer" else "dropped"
+            text += f"; {deadlines.past:,} past before the row begins ({fate})"
+        facts.append(("deadlines", text))
+    if found.estimate is not None:
+        speed, missed = found.estimate.tokens_per_s, found.estimate.missed_deadlines
+        text = f"{duration(found.estimate.seconds)} at most at {speed:g} tokens/s"
+        if deadlines.rows:
+            text += f"; {missed:,} deadlines missed if every row runs to its last token"
+        facts.append(("estimate", text))
+    return facts
+
+
+def _repeated(found: Validation) -> str:
+    prompts, ids = found.repeated_prompts, found.repeated_ids
+    if not prompts.rows and not ids.rows:
+        return "no prompt, no id"
+    parts = []
+    for repeats, what in ((prompts, "prompt"), (ids, "id")):
+        if repeats.rows:
+            row, earlier = repeats.first[0]
+            parts.append(
+                f"{_rows(repeats.rows)} with the {what} of an earlier one (row {row}: that of {earlier})"
+            )
+    return "; ".join(parts)
+
+
+def _verdict(found: Validation) -> str:
+    if found.refused_rows:
+        return (
+            f"exit code 1: {found.refused_rows:,} of {_rows(found.rows)} would be refused, the rest would run"
+        )
+    return "exit code 0: the job can run as it is"
+
+
+def _rows(number: int) -> str:
+    return f"{number:,} row{'' if number == 1 else 's'}"

@@ -1,0 +1,196 @@
+"""Whether a job would run, and what would become of its rows; nothing is run or loaded for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specbatch.config import JobConfig
+from specbatch.errors import ExitCode
+from specbatch.job.lookover import Fault, Lookover, Repeats, TextCheck, late_rows, missed_deadlines
+from specbatch.job.run import run_directory
+from specbatch.models.config import ModelConfig
+from specbatch.models.resolve import find_side_files
+from specbatch.table.index import RowIndex
+from specbatch.table.parse import RowParser
+from specbatch.table.reader import InputTable
+from specbatch.text.chat import ChatTemplate
+from specbatch.text.encoder import PromptEncoder
+from specbatch.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class TokenStats:
+    """Tokens of the prompts in the sample, chat template included."""
+
+    sampled_rows: int
+    mean: float
+    p50: float
+    p95: float
+    largest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a speed would mean, if every row ran to its last token: an upper bound.
+
+    Attributes:
+        tokens_per_s: As given.
+        seconds: For all output.
+        missed_deadlines: Not kept even in deadline order.
+    """
+
+    tokens_per_s: float
+    seconds: float
+    missed_deadlines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Promised times; seconds after a start now.
+
+    Attributes:
+        rows: With a deadline.
+        past: Of these, late before they can begin.
+        earliest_s: The first that is not past.
+        latest_s: The last.
+    """
+
+    rows: int
+    past: int
+    earliest_s: float | None
+    latest_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What was found.
+
+    Attributes:
+        columns: Columns with a meaning, under our names.
+        carried: Columns that pass through.
+        tiers: Rows per tier.
+        rows_with_slo: Rows with any promise.
+        late: What becomes of rows that are late: ``answer`` or ``drop``.
+        tokens: ``None`` when nothing was tokenised.
+        tokenised_rows: How many rows were tokenised; the others are short enough for certain.
+        tokenizer_missing: Why nothing was tokenised; empty when it was.
+        max_output_tokens: Of all rows that would be answered, at most.
+        refused_rows: Rows that would end without an answer.
+    """
+
+    files: tuple[str, ...]
+    run_directory: str
+    rows: int
+    columns: tuple[str, ...]
+    carried: tuple[str, ...]
+    tiers: dict[str, int]
+    rows_with_slo: int
+    late: str
+    deadlines: Deadlines
+    estimate: Estimate | None
+    tokens: TokenStats | None
+    tokenised_rows: int
+    tokenizer_missing: str
+    max_output_tokens: int
+    repeated_prompts: Repeats
+    repeated_ids: Repeats
+    faults: tuple[Fault, ...]
+    refused_rows: int
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0 when every row would be answered, 1 otherwise."""
+        return ExitCode.ROW_FAILURES if self.refused_rows else ExitCode.OK
+
+
+def validate_job(config: JobConfig, sample: int, tokens_per_s: float | None, now: float) -> Validation:
+    """Check a job as if it started now.
+
+    Args:
+        config: The job.
+        sample: Rows to tokenise for statistics.
+        tokens_per_s: Output tokens per second of the machine; ``None`` for no estimate.
+        now: Unix seconds.
+
+    Raises:
+        SpecbatchError: A run would not start; its exit code would be the same.
+    """
+    directory = run_directory(config)
+    table = InputTable.open(config)
+    text = _text_check(config, table.num_rows, sample)
+    parser = RowParser.of(config, now)
+    look = Lookover(parser, text)
+    index = table.index(parser, look)
+    late = late_rows(index, 0.0)
+    if config.late == "drop":
+        for row in late:
+            look.refuse("deadline_passed", int(row), "the deadline is past, and late = 'drop' ends the row")
+    max_tokens = np.frombuffer(look.max_tokens, np.int64)
+    output = int(max_tokens.sum())
+    estimate = None
+    if tokens_per_s is not None:
+        missed = missed_deadlines(index, max_tokens, tokens_per_s, late)
+        estimate = Estimate(tokens_per_s, output / tokens_per_s, missed)
+    missing = f"{config.model} is not on this machine yet: run specbatch model pull {config.model}"
+    return Validation(
+        files=tuple(source.name for source in table.sources),
+        run_directory=str(directory),
+        rows=len(index),
+        columns=tuple(dict.fromkeys(name for layout in table.layouts for name in layout.known)),
+        carried=tuple(table.carried.names),
+        tiers=_tiers(index, list(config.tiers)),
+        rows_with_slo=_rows_with_slo(index),
+        late=config.late,
+        deadlines=_deadlines(index, len(late)),
+        estimate=estimate,
+        tokens=_token_stats(look.prompt_tokens),
+        tokenised_rows=look.tokenised,
+        tokenizer_missing="" if text.encoder is not None else missing,
+        max_output_tokens=output,
+        repeated_prompts=look.repeated_prompts,
+        repeated_ids=look.repeated_ids,
+        faults=tuple(sorted(look.faults.values(), key=lambda fault: -fault.rows)),
+        refused_rows=sum(fault.rows for fault in look.faults.values()),
+    )
+
+
+def _text_check(config: JobConfig, total: int, sample: int) -> TextCheck:
+    side_files = find_side_files(config.model)
+    if side_files is None:
+        return TextCheck(None, 0, total, sample)
+    model = ModelConfig.from_directory(side_files)
+    template = ChatTemplate.load(side_files)
+    encoder = PromptEncoder(Tokenizer.load(side_files), template, model, config.system, config.raw_prompts)
+    return TextCheck(encoder, model.max_context, total, sample)
+
+
+def _tiers(index: RowIndex, names: Sequence[str]) -> dict[str, int]:
+    counts = np.bincount(index.tier, minlength=len(names))
+    return {name: int(count) for name, count in zip(names, counts, strict=True) if count}
+
+
+def _rows_with_slo(index: RowIndex) -> int:
+    promised = np.isfinite(index.deadline) | ~np.isnan(index.tpot_ms) | ~np.isnan(index.ttft_ms)
+    return int(np.count_nonzero(promised))
+
+
+def _deadlines(index: RowIndex, past: int) -> Deadlines:
+    known = index.deadline[np.isfinite(index.deadline)]
+    ahead = known[known > 0]
+    return Deadlines(
+        rows=len(known),
+        past=past,
+        earliest_s=float(ahead.min()) if len(ahead) else None,
+        latest_s=float(ahead.max()) if len(ahead) else None,
+    )
+
+
+def _token_stats(lengths: Sequence[int]) -> TokenStats | None:
+    if not len(lengths):
+        return None
+    values = np.asarray(lengths, np.int64)
+    p50, p95 = np.percentile(values, (50, 95))
+    return TokenStats(len(values), float(values.mean()), float(p50), float(p95), int(values.max()))

@@ -1,0 +1,20 @@
+"""Progress of a run on stderr: live on a terminal, plain lines or JSON objects in a log."""
+
+from specbatch.progress.live import LiveReporter
+from specbatch.progress.log import HEARTBEAT_S, JsonReporter, PlainReporter, write_event
+from specbatch.progress.reporter import Reporter, open_reporter
+from specbatch.progress.tally import Rate, Snapshot, Tally, duration
+
+__all__ = [
+    "HEARTBEAT_S",
+    "JsonReporter",
+    "LiveReporter",
+    "PlainReporter",
+    "Rate",
+    "Reporter",
+    "Snapshot",
+    "Tally",
+    "duration",
+    "open_reporter",
+    "write_event",
+]

@@ -1,0 +1,216 @@
+"""What this machine offers to a run, what is missing, and how to get it.
+
+torch is asked in a process of its own: it takes seconds to import, and a broken installation of it
+must be reported, not suffered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from specbatch import __version__
+from specbatch.hardware.memory import available_bytes, container_limit_bytes
+from specbatch.hardware.meters import Meter, find_meters
+from specbatch.hardware.threads import usable_cores
+from specbatch.models.catalog import CATALOG, DEFAULT_MODEL
+from specbatch.models.files import cache_root
+from specbatch.models.pull import is_installed
+
+_PACKAGES = ("torch", "numpy", "pyarrow", "tokenizers", "transformers", "safetensors", "gguf", "vllm")
+_OPTIONAL = frozenset({"vllm"})
+_PROBE_SECONDS = 120.0
+_FEW_BYTES_FREE = 2 << 30
+_PROBE = """
+import json, torch
+found = {"cuda": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]}
+try:
+    from specbatch_kernels import cpu
+    found["kernels"], found["reason"] = cpu.available(), cpu.unavailable_reason()
+except ImportError as error:
+    found["kernels"], found["reason"] = False, str(error)
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is missing, and what to do about it."""
+
+    what: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """What torch says of this machine.
+
+    Attributes:
+        error: Why it could not be asked; empty when it could.
+        cuda: Names of the GPUs.
+        kernels: Whether the compiled CPU kernels can be used.
+        kernels_reason: Why not.
+    """
+
+    error: str
+    cuda: tuple[str, ...]
+    kernels: bool
+    kernels_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Free space where something is kept; ``None`` when the path cannot be looked at."""
+
+    purpose: str
+    path: str
+    free_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """Everything that was found. Sizes in bytes; ``None`` where the system does not say."""
+
+    specbatch: str
+    python: str
+    executable: str
+    system: str
+    packages: dict[str, str | None]
+    cpu: str
+    cores: int
+    usable_cores: int
+    memory_total: int
+    memory_available: int | None
+    memory_limit: int | None
+    disks: tuple[Disk, ...]
+    torch: Torch
+    meters: tuple[Meter, ...]
+    models: tuple[str, ...]
+    missing: tuple[Finding, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        """For ``--json``."""
+        return asdict(self)
+
+
+def examine() -> Checkup:
+    """Look at this machine; takes as long as torch takes to import."""
+    packages = {name: _version(name) for name in _PACKAGES}
+    torch = _ask_torch()
+    disks = (_disk("model cache", cache_root()), _disk("working directory", Path.cwd()))
+    meters = find_meters()
+    models = _cached_models()
+    return Checkup(
+        specbatch=__version__,
+        python=platform.python_version(),
+        executable=sys.executable,
+        system=platform.platform(),
+        packages=packages,
+        cpu=_cpu_name(),
+        cores=os.cpu_count() or 1,
+        usable_cores=usable_cores(),
+        memory_total=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        memory_available=available_bytes(),
+        memory_limit=container_limit_bytes(),
+        disks=disks,
+        torch=torch,
+        meters=meters,
+        models=models,
+        missing=tuple(_missing(packages, torch, disks, meters)),
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _ask_torch() -> Torch:
+    try:
+        done = subprocess.run(  # noqa: S603 - the arguments are ours
+            [sys.executable, "-c", _PROBE],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+        found = json.loads(done.stdout) if done.returncode == 0 else None
+    except subprocess.TimeoutExpired:
+        return _no_torch(f"importing torch took more than {_PROBE_SECONDS:.0f} s")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        lines = done.stderr.strip().splitlines()
+        return _no_torch(lines[-1] if lines else f"python ended with code {done.returncode}")
+    return Torch("", tuple(found["cuda"]), bool(found["kernels"]), str(found["reason"]))
+
+
+def _no_torch(reason: str) -> Torch:
+    return Torch(reason, (), False, "torch cannot be used")
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def _disk(purpose: str, path: Path) -> Disk:
+    """Of the nearest folder that exists: a cache is made when it is first needed."""
+    place = path
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        return Disk(purpose, str(path), shutil.disk_usage(place).free)
+    except OSError:
+        return Disk(purpose, str(path), None)
+
+
+def _cached_models() -> tuple[str, ...]:
+    """Aliases and Hugging Face ids that are on this machine's disk."""
+    aliases = [alias for alias, entry in CATALOG.items() if is_installed(entry)]
+    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+    hub = Path(os.environ.get("HF_HUB_CACHE", home / "hub")).expanduser()
+    found = sorted(hub.glob("models--*/snapshots")) if hub.is_dir() else []
+    names = [path.parent.name.removeprefix("models--").replace("--", "/") for path in found]
+    return (*aliases, *names)
+
+
+def _missing(
+    packages: dict[str, str | None], torch: Torch, disks: tuple[Disk, ...], meters: tuple[Meter, ...]
+) -> list[Finding]:
+    found = [
+        Finding(f"package {name} is not installed", f"pip install {name}")
+        for name, installed in packages.items()
+        if installed is None and name not in _OPTIONAL
+    ]
+    if torch.error:
+        found.append(Finding(f"torch cannot be used: {torch.error}", "pip install --force-reinstall torch"))
+    elif not torch.kernels:
+        fix = "install a C compiler and reinstall specbatch"
+        found.append(Finding(f"compiled CPU kernels: {torch.kernels_reason}", fix))
+    found += [
+        Finding(f"{disk.purpose} {disk.path}: little space left", "free some, or use another place")
+        for disk in disks
+        if disk.free_bytes is not None and disk.free_bytes < _FEW_BYTES_FREE
+    ]
+    found += [
+        Finding(f"energy meter {meter.name}: {meter.reason}", meter.hint) for meter in meters if meter.hint
+    ]
+    if not is_installed(CATALOG[DEFAULT_MODEL]):
+        fix = f"specbatch model pull {DEFAULT_MODEL} (the first run does it, too)"
+        found.append(Finding(f"the default model {DEFAULT_MODEL} is not on this machine", fix))
+    return found

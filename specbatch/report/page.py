@@ -1,0 +1,44 @@
+"""Named facts in a column, for people: what does not fit a line goes on under its own beginning."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+_NAME_WIDTH = 11
+
+
+class Page:
+    """Writes facts as they come.
+
+    Args:
+        stream: Default: stdout.
+        width: Columns; default: the terminal's, or 80.
+    """
+
+    def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
+        self.console = Console(file=stream or sys.stdout, width=width, highlight=False)
+
+    def fact(self, name: str, text: str) -> None:
+        """A name and what there is to say; without a name, more on the one before."""
+        row = Table.grid(padding=(0, 1))
+        row.add_column(width=_NAME_WIDTH, no_wrap=True)
+        row.add_column(overflow="fold")
+        row.add_row(Text(name, style="bold"), Text(text))
+        self.console.print(row)
+
+    def item(self, text: str) -> None:
+        """An entry of a list below a fact."""
+        self._indented(text, 2)
+
+    def detail(self, text: str) -> None:
+        """More on an item."""
+        self._indented(text, 6)
+
+    def _indented(self, text: str, left: int) -> None:
+        self.console.print(Padding(Text(text, overflow="fold"), (0, 0, 0, left)))
