@@ -149,6 +149,13 @@ class JobConfig(BaseModel):
     system: Annotated[str | None, Field(description="system message put before every prompt")] = None
     raw_prompts: Annotated[bool, Field(description="send prompts as they are, without chat template")] = False
 
+    where: Annotated[
+        str | None, Field(description="only rows for which this is true, e.g. \"lang = 'en' and score > 3\"")
+    ] = None
+    template: Annotated[str | None, Field(description="prompt made of columns, e.g. 'Summarise: {body}'")] = (
+        None
+    )
+    prompt_column: Annotated[str | None, Field(description="column that holds the prompt")] = None
     columns: Annotated[dict[str, str], Field(description="our column name = the table's column name")] = {}
     tz: Annotated[str | None, Field(description="time zone of timestamps that carry none")] = None
     limit: Annotated[Positive | None, Field(description="run the first N rows only")] = None
@@ -176,6 +183,9 @@ class JobConfig(BaseModel):
         5.0
     )
     flush_rows: Annotated[Integer, Field(ge=1, description="finished rows that force a commit")] = 256
+    log_format: Annotated[
+        Literal["text", "json"], Field(description="lines on stderr; json is one object per line")
+    ] = "text"
     max_failures: Annotated[
         int | str, BeforeValidator(_parse_failures), Field(description="failed rows tolerated: N or P%")
     ] = 0
@@ -195,6 +205,11 @@ class JobConfig(BaseModel):
             raise ValueError(f"default_tier '{self.default_tier}' is not one of {', '.join(self.tiers)}")
         if isinstance(self.max_failures, int) and self.max_failures < 0:
             raise ValueError("max_failures must not be negative")
+        prompts = {"template": self.template, "prompt_column": self.prompt_column}
+        given = [name for name, value in prompts.items() if value is not None]
+        given += ["columns.prompt"] if "prompt" in self.columns else []
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} both say what the prompt is; give one of them")
         if "" in self.stop:
             raise ValueError("stop must not contain an empty string")
         return self
@@ -211,6 +226,11 @@ class JobConfig(BaseModel):
             max_tokens=self.max_tokens,
             stop=self.stop,
         )
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """Our column name → the table's, where they differ."""
+        return self.columns if self.prompt_column is None else {**self.columns, "prompt": self.prompt_column}
 
     @property
     def failure_rate(self) -> float | None:
@@ -241,6 +261,7 @@ def identity(config: JobConfig, model: ModelIdentity) -> dict[str, object]:
         **settings,
         "stop": list(config.stop),
         "system": config.system,
+        "template": config.template,
         "raw_prompts": config.raw_prompts,
         "token_ids": config.token_ids,
     }

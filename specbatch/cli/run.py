@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from specbatch.cli.flags import with_flags
+from specbatch.cli.job import Inputs, configure
+from specbatch.cli.output import print_json, stdout_may_close
 from specbatch.config import JobConfig
-from specbatch.errors import UsageError
-from specbatch.settings import PROJECT_FILE, load_config
+from specbatch.errors import SpecbatchError
 
 if TYPE_CHECKING:
     from specbatch.job.outcome import RunOutcome
@@ -23,7 +27,17 @@ PANELS = {
         *("seed", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "stop"),
         "system",
     ),
-    "Input and output": ("tz", "default_tier", "late", "flush_every_s", "flush_rows"),
+    "Input and output": (
+        "where",
+        "template",
+        "prompt_column",
+        "tz",
+        "default_tier",
+        "late",
+        "flush_every_s",
+        "flush_rows",
+        "log_format",
+    ),
     "Machine": (
         *(
             "device",
@@ -42,10 +56,6 @@ PANELS = {
 }
 
 
-_Inputs = Annotated[
-    list[str],
-    typer.Argument(metavar="INPUT", help="Parquet files, globs or directories; a job file (.toml)."),
-]
 _Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the summary as one JSON object.")]
 _Fresh = Annotated[bool, typer.Option("--fresh", metavar="", help="Discard earlier results, start over.")]
 
@@ -63,7 +73,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 @app.command()
 @with_flags(JobConfig, PANELS)
 def run(
-    inputs: _Inputs,
+    inputs: Inputs,
     as_json: _Json = False,
     fresh: _Fresh = False,
     retry_failed: _Retry = False,
@@ -74,43 +84,67 @@ def run(
 
     Settings come from flags, SPECBATCH_* variables, the job file and ./specbatch.toml, in this order.
 
+    Exit codes: 0 all rows succeeded, 1 some failed, 2 nothing was run, 3 too few promises kept, 4 the
+    engine or the disk failed, 75 the run directory is in use, 130 and 143 stopped by a signal.
+
     Example: specbatch run jobs.parquet --max-tokens 64 --out answers
     """
-    config = _configure(inputs, flags)
-    # What the job needs takes most of a second to import, and --help must not wait for it.
-    from specbatch.job.run import Start, run_job  # noqa: PLC0415
+    with errors_as_events(flags):
+        config = configure(inputs, flags)
+        # What the job needs takes most of a second to import, and --help must not wait for it.
+        from specbatch.job.run import Start, Surroundings, run_job  # noqa: PLC0415
+        from specbatch.progress import open_reporter  # noqa: PLC0415
 
-    outcome = run_job(config, start=Start(fresh, retry_failed, reuse))
-    _show(outcome, as_json)
+        reporter = partial(open_reporter, log_format=config.log_format)
+        outcome = run_job(
+            config, start=Start(fresh, retry_failed, reuse), surroundings=Surroundings(open_reporter=reporter)
+        )
+        _remark(outcome, config)
+        _show(outcome, as_json)
     raise typer.Exit(int(outcome.exit_code))
 
 
-def _configure(inputs: list[str], flags: dict[str, object]) -> JobConfig:
-    job_files = [name for name in inputs if name.endswith(".toml")]
-    tables = tuple(name for name in inputs if not name.endswith(".toml"))
-    if len(job_files) > 1:
-        raise UsageError(f"several job files: {', '.join(job_files)}", "run them one after another")
-    given = {name: value for name, value in flags.items() if value is not None and value != []}
-    if tables:
-        given["input"] = tables
-    return load_config(
-        given,
-        job_file=Path(job_files[0]) if job_files else None,
-        environ=os.environ,
-        project_file=Path(PROJECT_FILE),
-    )
+@contextmanager
+def errors_as_events(flags: Mapping[str, object]) -> Iterator[None]:
+    """With ``--log-format json``, an error is a line of the log like any other.
+
+    Args:
+        flags: As given; the settings may be what is wrong, so they are not asked.
+    """
+    try:
+        yield
+    except SpecbatchError as error:
+        wanted = flags.get("log_format") or os.environ.get("SPECBATCH_LOG_FORMAT")
+        if wanted != "json":
+            raise
+        from specbatch.progress import write_event  # noqa: PLC0415
+
+        code = int(error.exit_code)
+        write_event(sys.stderr, "error", {"message": error.what, "hint": error.hint, "exit_code": code})
+        raise typer.Exit(code) from None
 
 
-def _show(outcome: RunOutcome, as_json: bool) -> None:
-    """The summary to stdout, remarks to stderr."""
-    from specbatch.report.terminal import print_summary  # noqa: PLC0415
+def _remark(outcome: RunOutcome, config: JobConfig) -> None:
+    """How the run ended, for those who read stderr."""
+    from specbatch.progress import write_event  # noqa: PLC0415
 
+    if config.log_format == "json":
+        fields = {"exit_code": int(outcome.exit_code), "verdict": outcome.verdict, "ran": outcome.ran}
+        write_event(sys.stderr, "end", {**fields, "run_directory": str(outcome.directory)})
+        return
     if not outcome.ran:
         typer.echo(f"{outcome.directory} is complete; nothing to do (--fresh runs it again)", err=True)
     if outcome.verdict:
         typer.echo(f"failed: {outcome.verdict}", err=True)
+
+
+def _show(outcome: RunOutcome, as_json: bool) -> None:
+    """The summary to stdout."""
+    from specbatch.report.terminal import Ending, print_summary  # noqa: PLC0415
+
+    code = int(outcome.exit_code)
     if as_json:
-        extra = {"run_directory": str(outcome.directory), "exit_code": int(outcome.exit_code)}
-        typer.echo(json.dumps({**outcome.summary, **extra}))
-    else:
-        print_summary(outcome.summary, outcome.directory)
+        print_json({**outcome.summary, "run_directory": str(outcome.directory), "exit_code": code})
+        return
+    with stdout_may_close():
+        print_summary(outcome.summary, Ending(outcome.directory, code, outcome.verdict))

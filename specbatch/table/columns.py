@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from specbatch.errors import ConfigError, InputError
+from specbatch.table.template import Template
 
 
 class Kind(Enum):
@@ -58,14 +59,28 @@ class Layout:
         known: Our name → the table's name, for the columns that are present and typed.
         carried: The table's other columns, which pass through untouched, in table order.
         tz: Zone of timestamps that carry none.
+        template: Makes the prompt out of columns, which pass through as well.
     """
 
     known: Mapping[str, str]
     carried: tuple[str, ...]
     tz: str | None
+    template: Template | None = None
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The table's columns that :func:`canonical` looks at."""
+        templated = () if self.template is None else self.template.columns
+        return tuple(dict.fromkeys([*self.known.values(), *templated]))
 
 
-def plan_layout(schema: pa.Schema, renamed: Mapping[str, str], tz: str | None, file: str) -> Layout:
+def plan_layout(
+    schema: pa.Schema,
+    renamed: Mapping[str, str],
+    tz: str | None,
+    file: str,
+    template: Template | None = None,
+) -> Layout:
     """Check the table as a whole.
 
     Args:
@@ -73,6 +88,7 @@ def plan_layout(schema: pa.Schema, renamed: Mapping[str, str], tz: str | None, f
         renamed: Our name → the table's name, where they differ.
         tz: Zone of timestamps that carry none.
         file: For messages.
+        template: Makes the prompt; columns ``prompt`` and ``messages`` are then like any other.
 
     Raises:
         ConfigError: ``renamed`` or ``tz`` name something that does not exist.
@@ -82,7 +98,8 @@ def plan_layout(schema: pa.Schema, renamed: Mapping[str, str], tz: str | None, f
         if ours not in KINDS:
             raise ConfigError(f"columns: `{ours}` is not an input column", f"known: {', '.join(KINDS)}")
     _check_zone(tz)
-    names = {ours: renamed.get(ours, ours) for ours in KINDS}
+    prompts = {"prompt", "messages"}
+    names = {ours: renamed.get(ours, ours) for ours in KINDS if template is None or ours not in prompts}
     _check_unique(schema, file)
     for ours, theirs in renamed.items():
         if theirs not in schema.names:
@@ -92,14 +109,17 @@ def plan_layout(schema: pa.Schema, renamed: Mapping[str, str], tz: str | None, f
         if theirs in schema.names and not pa.types.is_null(schema.field(theirs).type):
             _check_type(KINDS[ours], schema.field(theirs), tz, file)
             known[ours] = theirs
-    if not {"prompt", "messages"} & set(known):
+    if template is not None:
+        template.check(schema, file)
+    elif not prompts & set(known):
         raise InputError(f"{file}: no column `prompt` or `messages`", _columns_hint(schema))
     taken = set(names.values())
-    return Layout(MappingProxyType(known), tuple(name for name in schema.names if name not in taken), tz)
+    carried = tuple(name for name in schema.names if name not in taken)
+    return Layout(MappingProxyType(known), carried, tz, template)
 
 
 def canonical(batch: pa.RecordBatch, layout: Layout, file: str) -> pa.RecordBatch:
-    """The known columns under our names and in few types.
+    """The known columns under our names and in few types; the prompt as the template makes it.
 
     Text becomes ``large_binary`` (invalid UTF-8 is one row's fault, found when it is decoded), numbers
     ``float64``, timestamps ``float64`` seconds since 1970 in UTC (exact to the microsecond); the rest
@@ -108,7 +128,7 @@ def canonical(batch: pa.RecordBatch, layout: Layout, file: str) -> pa.RecordBatc
     Raises:
         InputError: A value does not fit, e.g. a timestamp beyond the year 294246.
     """
-    columns: dict[str, pa.Array] = {}
+    columns: dict[str, pa.Array] = {} if layout.template is None else layout.template.render(batch)
     for ours, theirs in layout.known.items():
         try:
             columns[ours] = _CASTS[KINDS[ours]](batch.column(theirs), layout.tz)

@@ -1,7 +1,8 @@
-"""The scheduling index: 44 bytes per row, filled by one pass over the input."""
+"""The scheduling index: 45 bytes per row, filled by one pass over the input."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,10 +14,20 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from specbatch.errors import RowFault
-from specbatch.table.keys import Keys, as_keys, base_key, final_keys, params_bytes
+from specbatch.table.keys import (
+    KEY_BYTES,
+    Keys,
+    as_keys,
+    base_key,
+    final_keys,
+    number_occurrences,
+    params_bytes,
+)
 from specbatch.table.parse import PARAMETER_RULES, RowParser, plain
+from specbatch.table.template import FAULT
 
 _PARAMETERS = (*PARAMETER_RULES, "stop")
+_NO_ID = bytes(KEY_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,7 @@ class RowIndex:
         ttft_ms: float32, NaN without SLO.
         priority: Of the row's tier, int16.
         tier: Index into the parser's tiers, int16.
+        repeats_id: Whether an earlier row has the same ``id``, bool.
     """
 
     keys: Keys
@@ -43,6 +55,7 @@ class RowIndex:
     ttft_ms: NDArray[np.float32]
     priority: NDArray[np.int16]
     tier: NDArray[np.int16]
+    repeats_id: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -65,11 +78,13 @@ class IndexBuilder:
     def __init__(self, parser: RowParser) -> None:
         self._parser = parser
         self._keys = bytearray()
+        self._ids = bytearray()
         self._schedules: list[Schedule] = []
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Add the next rows of the input."""
         self._keys += b"".join(base_keys(batch, self._parser))
+        self._ids += b"".join(_id_hashes(batch))
         self._schedules.append(schedule(batch, self._parser))
 
     def build(self) -> RowIndex:
@@ -87,7 +102,16 @@ class IndexBuilder:
             ttft_ms=np.concatenate([part.ttft_ms for part in parts]),
             priority=priorities[tier],
             tier=tier,
+            repeats_id=repeated(as_keys(bytes(self._ids))),
         )
+
+
+def repeated(ids: Keys) -> NDArray[np.bool_]:
+    """Which ids an earlier row has too, ``[N]`` → ``[N]``; rows without an id repeat nothing."""
+    result = np.zeros(len(ids), np.bool_)
+    given = np.flatnonzero(ids != as_keys(_NO_ID)[0])
+    result[given] = number_occurrences(ids[given]) > 0
+    return result
 
 
 def base_keys(batch: pa.RecordBatch, parser: RowParser) -> Iterator[bytes]:
@@ -161,14 +185,24 @@ def _contents(batch: pa.RecordBatch) -> Iterator[bytes]:
     none: list[object] = [None] * batch.num_rows
     prompts = batch.column("prompt").to_pylist() if "prompt" in batch.schema.names else none
     messages = _messages(batch.column("messages")) if "messages" in batch.schema.names else none
-    for prompt, conversation in zip(prompts, messages, strict=True):
+    faults = batch.column(FAULT).to_pylist() if FAULT in batch.schema.names else none
+    for prompt, conversation, fault in zip(prompts, messages, faults, strict=True):
         spelled = b"" if prompt is None else b"p" + prompt
+        spelled += b"" if fault is None else b"f" + fault
         if conversation is not None:
             text = json.dumps(
                 conversation, sort_keys=True, ensure_ascii=False, default=str, separators=(",", ":")
             )
             spelled += b"m" + text.encode(errors="surrogatepass")
         yield spelled
+
+
+def _id_hashes(batch: pa.RecordBatch) -> Iterator[bytes]:
+    if "id" not in batch.schema.names:
+        yield bytes(KEY_BYTES * batch.num_rows)
+        return
+    for name in batch.column("id").to_pylist():
+        yield _NO_ID if name is None else hashlib.blake2b(name, digest_size=KEY_BYTES).digest()
 
 
 def _messages(column: pa.Array) -> list[object]:

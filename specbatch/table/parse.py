@@ -10,6 +10,7 @@ from types import MappingProxyType
 from specbatch.config import JobConfig, Tier
 from specbatch.errors import RowFault
 from specbatch.rows import Message, RawPrompt, SamplingParams, Slo
+from specbatch.table import template
 
 Cells = Mapping[str, object]
 """One row of canonical columns as Python values: bytes, numbers, lists; ``None`` where null."""
@@ -137,8 +138,11 @@ def content_of(cells: Cells) -> str | tuple[Message, ...]:
     """The prompt string or the conversation.
 
     Raises:
-        RowFault: Both or neither given, empty, malformed.
+        RowFault: Both or neither given, empty, malformed, or a template that could not be filled in.
     """
+    fault = _text(template.FAULT, cells)
+    if fault is not None:
+        raise RowFault("template_error", fault)
     prompt, messages = cells.get("prompt"), cells.get("messages")
     if prompt is not None and messages is not None:
         raise RowFault("ambiguous_prompt", "columns `prompt` and `messages` are both set; leave one null")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,10 @@ from specbatch.table.keys import key_hex
 from specbatch.table.parse import RowParser
 from specbatch.table.source import SourceFile, open_sources
 from specbatch.table.spool import Spool
+from specbatch.table.template import Template
+from specbatch.table.where import Where
+
+_SHOWN_CHARACTERS = 60
 
 
 class BatchSink(Protocol):
@@ -35,11 +39,15 @@ class InputTable:
         sources: In job order.
         layouts: One per source.
         carried: Schema of the pass-through columns.
+        where: Which rows belong to the job; ``None`` for all.
+        limit: Rows of the job at most, counted after ``where``.
     """
 
     sources: tuple[SourceFile, ...]
     layouts: tuple[Layout, ...]
     carried: pa.Schema
+    where: Where | None = None
+    limit: int | None = None
 
     @classmethod
     def open(cls, config: JobConfig) -> InputTable:
@@ -48,23 +56,30 @@ class InputTable:
         Raises:
             InputError: Something is wrong with a file or a whole column.
         """
-        sources = open_sources(config.input, config.limit)
+        where = None if config.where is None else Where.parse(config.where)
+        template = None if config.template is None else Template.parse(config.template)
+        # Footers say how many rows there are, but not how many of them are wanted.
+        sources = open_sources(config.input, config.limit if where is None else None)
         layouts = tuple(
-            plan_layout(source.schema, config.columns, config.tz, source.name) for source in sources
+            plan_layout(source.schema, config.renamed, config.tz, source.name, template) for source in sources
         )
+        if where is not None:
+            for source in sources:
+                where.check(source.schema, source.name)
         carried = [_carried(source, layout) for source, layout in zip(sources, layouts, strict=True)]
         for source, schema in zip(sources[1:], carried[1:], strict=True):
             _check_same(carried[0], schema, sources[0].name, source.name)
-        return cls(sources, layouts, carried[0])
+        return cls(sources, layouts, carried[0], where, config.limit)
 
     @property
     def num_rows(self) -> int:
-        """Rows of the job."""
+        """Rows of the job; with ``where``, of its files (an upper bound: only reading them tells)."""
         return sum(source.num_rows for source in self.sources)
 
     def fingerprint(self) -> list[dict[str, object]]:
         """Equal fingerprints mean equal input, without reading it."""
-        return [source.fingerprint() for source in self.sources]
+        chosen = {} if self.where is None else {"where": self.where.text}
+        return [source.fingerprint() | chosen for source in self.sources]
 
     def index(
         self, parser: RowParser, spool: BatchSink | None = None, check: Callable[[], None] | None = None
@@ -81,15 +96,14 @@ class InputTable:
         """
         builder = IndexBuilder(parser)
         clash = _Clash()
-        for source, layout in zip(self.sources, self.layouts, strict=True):
-            for batch in source.batches(list(layout.known.values())):
-                known = canonical(batch, layout, source.name)
-                clash.look(known)
-                builder.append(known)
-                if spool is not None:
-                    spool.append(known)
-                if check is not None:
-                    check()
+        for source, layout, batch in self._batches(lambda layout: layout.needed):
+            known = canonical(batch, layout, source.name)
+            clash.look(known)
+            builder.append(known)
+            if spool is not None:
+                spool.append(known)
+            if check is not None:
+                check()
         clash.verify(self.sources[0].name)
         return builder.build()
 
@@ -99,10 +113,29 @@ class InputTable:
         Raises:
             InputError: A file is damaged.
         """
+        for source, layout, batch in self._batches(_output_columns):
+            yield self._carry(batch, _only_id(layout), source.name)
+
+    def _batches(
+        self, columns: Callable[[Layout], Sequence[str]]
+    ) -> Iterator[tuple[SourceFile, Layout, pa.RecordBatch]]:
+        """Some columns of the job's rows, with the file that each batch is from."""
+        left = self.limit
         for source, layout in zip(self.sources, self.layouts, strict=True):
-            only_id = Layout({ours: layout.known[ours] for ours in ("id",) if ours in layout.known}, (), None)
-            for batch in source.batches([*only_id.known.values(), *layout.carried]):
-                yield self._carry(batch, only_id, source.name)
+            names = columns(layout)
+            for batch in self._chosen(source, names):
+                part = batch if left is None else batch.slice(0, left)
+                yield source, layout, part
+                left = None if left is None else left - part.num_rows
+                if left == 0:
+                    return
+
+    def _chosen(self, source: SourceFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if self.where is None:
+            yield from source.batches(names)
+            return
+        for batch in source.batches(tuple(dict.fromkeys([*names, *self.where.columns]))):
+            yield self.where.keep(batch, source.name).select(names)
 
     def _carry(self, batch: pa.RecordBatch, only_id: Layout, name: str) -> pa.RecordBatch:
         ids = (
@@ -128,7 +161,13 @@ class RowFetcher:
         Raises:
             RowFault: The row cannot be answered.
         """
-        return self.parser.parse(row_index, key_hex(self.index.keys[row_index]), self.cells(row_index))
+        cells = self.cells(row_index)
+        if self.index.repeats_id[row_index]:
+            raise RowFault(
+                "duplicate_id",
+                f"column `id`: {_shown(cells['id'])} names an earlier row; give every row its own",
+            )
+        return self.parser.parse(row_index, key_hex(self.index.keys[row_index]), cells)
 
     def cells(self, row_index: int) -> Mapping[str, object]:
         """The row's canonical columns as Python values.
@@ -167,6 +206,19 @@ class _Clash:
                 f"{file}: columns `prompt` and `messages` are both set in every row",
                 "keep one of the two columns",
             )
+
+
+def _shown(value: object) -> str:
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return f"'{text}'" if len(text) <= _SHOWN_CHARACTERS else f"'{text[:_SHOWN_CHARACTERS]}...'"
+
+
+def _only_id(layout: Layout) -> Layout:
+    return Layout({ours: layout.known[ours] for ours in ("id",) if ours in layout.known}, (), None)
+
+
+def _output_columns(layout: Layout) -> tuple[str, ...]:
+    return (*_only_id(layout).known.values(), *layout.carried)
 
 
 def _carried(source: SourceFile, layout: Layout) -> pa.Schema:

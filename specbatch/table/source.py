@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -15,6 +17,7 @@ from specbatch.errors import InputError
 
 _MAX_BATCH_ROWS = 4096
 _BATCH_BYTES = 8 << 20
+_GLOB: Mapping[str, str] = MappingProxyType({"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,19 +126,53 @@ def _open(
 def _find(spec: str) -> list[tuple[pafs.FileSystem, pafs.FileInfo]]:
     """Files behind one input, in name order."""
     if "://" in spec:
-        try:
-            filesystem, path = pafs.FileSystem.from_uri(spec)
-        except (OSError, pa.ArrowException, ValueError) as error:
-            raise InputError(f"{spec}: {error}", "check the address and the credentials") from None
-        paths = [path]
+        filesystem, paths = _find_remote(spec)
     else:
         filesystem = pafs.LocalFileSystem()
         exists = Path(spec).exists()
         # pathlib cannot expand a pattern that is absolute, relative and recursive in one call.
         paths = [spec] if exists or not glob.has_magic(spec) else sorted(glob.glob(spec, recursive=True))  # noqa: PTH207
-        if not paths:
-            raise InputError(f"{spec}: no file matches", "check the pattern and the working directory")
+    if not paths:
+        raise InputError(f"{spec}: no file matches", "check the pattern and the place it starts from")
     return [(filesystem, info) for path in paths for info in _files(spec, filesystem, path)]
+
+
+def _find_remote(spec: str) -> tuple[pafs.FileSystem, list[str]]:
+    """Filesystem of an address and the paths in it; ``*`` and ``[`` are patterns, ``?`` begins options."""
+    address, mark, options = spec.partition("?")
+    start = min((address.find(sign) for sign in "*[" if sign in address), default=-1)
+    if start < 0:
+        filesystem, path = _filesystem(spec)
+        return filesystem, [path]
+    root, _, pattern = address[:start].rpartition("/")
+    filesystem, path = _filesystem(root + mark + options)
+    return filesystem, _matching(spec, filesystem, path, pattern + address[start:])
+
+
+def _filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
+    try:
+        filesystem, path = pafs.FileSystem.from_uri(uri)
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise InputError(f"{uri}: {error}", "check the address and the credentials") from None
+    return filesystem, path
+
+
+def _matching(spec: str, filesystem: pafs.FileSystem, root: str, pattern: str) -> list[str]:
+    """Paths below ``root`` that match; ``*`` stays inside a folder, ``**`` crosses folders."""
+    tokens = re.findall(r"\*\*/|\*\*|\*|\[[^\]]+\]|.", pattern)
+    matcher = re.compile("".join(_GLOB.get(token) or _literal(token) for token in tokens))
+    selector = pafs.FileSelector(root, recursive="/" in pattern or "**" in pattern)
+    try:
+        found = [info.path for info in filesystem.get_file_info(selector)]
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{spec}: {error}", "check the path and its permissions") from None
+    below = len(root.rstrip("/")) + 1
+    return sorted(path for path in found if matcher.fullmatch(path[below:]))
+
+
+def _literal(token: str) -> str:
+    """A character, or a set of characters such as ``[0-9]``."""
+    return token.replace("[!", "[^") if len(token) > 1 else re.escape(token)
 
 
 def _files(spec: str, filesystem: pafs.FileSystem, path: str) -> list[pafs.FileInfo]:
