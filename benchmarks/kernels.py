@@ -4,7 +4,8 @@ Usage: ``python benchmarks/kernels.py [--tokens 1 4 8 16 32 64] [--threads 2] [-
 
 The floor of a kernel is what the machine cannot beat: the bytes it must read over the measured read
 bandwidth, or its multiply-adds over the measured multiply-add rate, whichever is longer (the best of several
-probes each). Ours and torch take turns; medians are shown. ``torch`` is ``torch.nn.functional.linear`` in float32 on the same weights.
+probes each). Ours and torch take turns; medians are shown. ``torch`` is ``torch.nn.functional.linear`` in
+float32 on the same weights.
 """
 
 from __future__ import annotations
