@@ -29,4 +29,6 @@ def stdout_may_close() -> Iterator[None]:
 def print_json(content: Mapping[str, object]) -> None:
     """Print one JSON object on one line, ``schema_version`` first."""
     with stdout_may_close():
-        sys.stdout.write(json.dumps({"schema_version": SCHEMA_VERSION, **content}, ensure_ascii=False) + "\n")
+        text = json.dumps({"schema_version": SCHEMA_VERSION, **content}, ensure_ascii=False)
+        # A name of the user's may hold half a character, which no stream takes.
+        sys.stdout.write(text.encode(errors="replace").decode() + "\n")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 from specbatch.config import JobConfig, identity
 from specbatch.errors import ExitCode, ModelError, SpecbatchError, StorageError
@@ -14,7 +14,7 @@ from specbatch.job.host import RunClock, WorkDone
 from specbatch.job.outcome import RunOutcome, judge
 from specbatch.models.files import ModelFiles
 from specbatch.progress import Reporter
-from specbatch.report.summary import Summary
+from specbatch.report.summary import Summary, read_summary
 from specbatch.signals import Interrupts
 from specbatch.table.manifest import Attempt, Finished, Manifest
 from specbatch.table.reader import InputTable
@@ -202,12 +202,7 @@ def _same_input(finished: Finished, config: JobConfig, table: InputTable) -> boo
 
 
 def _read_summary(directory: RunDir) -> Summary | None:
-    if not directory.results.is_file():
-        return None
-    try:
-        return cast("Summary", json.loads(directory.summary.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return None
+    return read_summary(directory.summary) if directory.results.is_file() else None
 
 
 def refuse_other_device(directory: Path, manifest: Manifest, config: JobConfig, hint: str = "") -> None:

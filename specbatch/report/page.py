@@ -32,6 +32,15 @@ class Page:
         row.add_row(Text(name, style="bold"), Text(text))
         self.console.print(row)
 
+    def path(self, name: str, path: str) -> None:
+        """A name and a path, which is never broken: people copy it."""
+        self.console.print(Text(f"{name:<{_NAME_WIDTH}} ", style="bold"), end="")
+        self.console.print(Text(path), soft_wrap=True)
+
+    def blank(self) -> None:
+        """An empty line."""
+        self.console.print()
+
     def item(self, text: str) -> None:
         """An entry of a list below a fact."""
         self._indented(text, 2)
@@ -41,4 +50,4 @@ class Page:
         self._indented(text, 6)
 
     def _indented(self, text: str, left: int) -> None:
-        self.console.print(Padding(Text(text, overflow="fold"), (0, 0, 0, left)))
+        self.console.print(Padding(Text(text, overflow="fold"), (0, 0, 0, left), expand=False))

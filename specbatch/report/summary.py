@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from specbatch.errors import StorageError
+from specbatch.report.failures import Failure, failures
 from specbatch.rows import Status
 from specbatch.table.manifest import Attempt, Manifest
 from specbatch.table.schema import SCHEMA_VERSION
@@ -82,6 +84,7 @@ class Summary(TypedDict):
     specbatch: str
     model: dict[str, object]
     rows: RowCounts
+    failures: list[Failure]
     tokens: TokenCounts
     slo: SloCounts
     rates: Rates
@@ -104,7 +107,7 @@ def summarise(results: Path, manifest: Manifest) -> Summary:
     Raises:
         StorageError: The results cannot be read.
     """
-    table = _read(results)
+    table, failed = _read(results)
     seconds = sum(attempt.engine_seconds for attempt in manifest.attempts)
     device_seconds = sum(attempt.seconds for attempt in manifest.attempts)
     stats = _stats(manifest.attempts)
@@ -115,6 +118,7 @@ def summarise(results: Path, manifest: Manifest) -> Summary:
         "specbatch": manifest.specbatch,
         "model": manifest.model,
         "rows": _row_counts(table),
+        "failures": failed,
         "tokens": _token_counts(table),
         "slo": _slo_counts(table),
         "rates": _rates(table, seconds, device_seconds),
@@ -132,9 +136,23 @@ def summarise(results: Path, manifest: Manifest) -> Summary:
     }
 
 
-def _read(results: Path) -> pa.Table:
+def read_summary(path: Path) -> Summary | None:
+    """The content of a ``summary.json``; ``None`` when it is missing, damaged or of another version.
+
+    It can be computed again at any time, so there is nothing to complain about.
+    """
     try:
-        return pq.read_table(results, columns=list(_COLUMNS), partitioning=None)
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    is_ours = isinstance(content, dict) and content.keys() >= Summary.__annotations__.keys()
+    return cast("Summary", content) if is_ours else None
+
+
+def _read(results: Path) -> tuple[pa.Table, list[Failure]]:
+    try:
+        table = pq.read_table(results, columns=list(_COLUMNS), partitioning=None)
+        return table, failures(results)
     except (OSError, pa.ArrowException) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise StorageError(f"{results}: cannot be read back: {reason}", "delete it and run again") from error

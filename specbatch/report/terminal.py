@@ -1,45 +1,71 @@
-"""The summary of a run as text for people."""
+"""The summary of a run as text for people: on a terminal, or in the mail that cron sends."""
 
 from __future__ import annotations
 
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from rich.console import Console
 from rich.table import Table
 
 from specbatch.progress import duration
+from specbatch.report.failures import Failure
+from specbatch.report.page import Page
 from specbatch.report.summary import LATENCIES, QUANTILES, Quantiles, Summary, TierSummary
 from specbatch.rows import Status
 
-_HEADINGS = ("tier", "rows", "SLO met", "queued s", "TTFT s", "TPOT ms", "total s")
+_HEADINGS = ("queued s", "TTFT s", "TPOT ms", "total s")
 _WIDE = 100
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the run ended.
+
+    Attributes:
+        directory: The run directory.
+        exit_code: Of the process.
+        reason: Why it is not 0; empty when it is.
+    """
+
+    directory: Path
+    exit_code: int
+    reason: str
+
+
 def print_summary(
-    summary: Summary, directory: Path, stream: TextIO | None = None, width: int | None = None
+    summary: Summary, ending: Ending, stream: TextIO | None = None, width: int | None = None
 ) -> None:
     """Print what a run came to.
 
     Args:
         summary: Content of ``summary.json``.
-        directory: The run directory.
+        ending: How the run ended.
         stream: Default: stdout.
         width: Columns; default: the terminal's, or 80.
     """
-    console = Console(file=stream or sys.stdout, width=width, highlight=False)
-    console.print(_tiers(summary, QUANTILES if console.width >= _WIDE else QUANTILES[:2]))
+    page = Page(stream, width)
+    if summary["tiers"]:
+        shown = QUANTILES if page.console.width >= _WIDE else QUANTILES[:2]
+        page.console.print(_tiers(summary, shown))
+        page.blank()
     for name, text in _facts(summary):
-        console.print(f"[bold]{name:<11}[/bold] {text}", soft_wrap=True)
-    console.print(f"[bold]{'results':<11}[/bold] {directory / 'results.parquet'}", soft_wrap=True)
+        page.fact(name, text)
+    if summary["failures"]:
+        page.fact("failed", f"{_rows(_failed(summary))}, by reason:")
+        for failure in summary["failures"]:
+            _print_failure(page, failure)
+    page.path("results", str(ending.directory / "results.parquet"))
+    page.fact("verdict", f"exit code {ending.exit_code}: {ending.reason or _praise(summary)}")
 
 
 def _tiers(summary: Summary, shown: tuple[int, ...]) -> Table:
-    caption = "latencies: " + "/".join(f"p{quantile}" for quantile in shown)
-    table = Table(caption=caption, caption_justify="left", box=None, pad_edge=False)
-    for number, heading in enumerate(_HEADINGS):
-        table.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
+    quantiles = "/".join(f"p{quantile}" for quantile in shown)
+    table = Table(box=None, pad_edge=False)
+    # Only a tier's name may be broken: half a number is a wrong number.
+    table.add_column("tier", overflow="fold")
+    for heading in ("rows", "SLO met", *(f"{name}\n{quantiles}" for name in _HEADINGS)):
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, tier in summary["tiers"].items():
         table.add_row(*_cells(name, tier, shown))
     if len(summary["tiers"]) != 1:
@@ -65,7 +91,7 @@ def _cells(name: str, tier: TierSummary, shown: tuple[int, ...]) -> list[str]:
 
 def _quantiles(values: Quantiles, shown: tuple[int, ...]) -> str:
     numbers = [values[f"p{quantile}"] for quantile in shown]
-    return "/".join("-" if number is None else _number(number) for number in numbers)
+    return "-" if None in numbers else "/".join(_number(number or 0.0) for number in numbers)
 
 
 def _number(value: float) -> str:
@@ -78,26 +104,47 @@ def _number(value: float) -> str:
 def _facts(summary: Summary) -> list[tuple[str, str]]:
     rates, slo, tokens = summary["rates"], summary["slo"], summary["tokens"]
     counts = summary["rows"]["by_status"]
-    ended = [f"{counts[status.value]} {status.value}" for status in Status if counts.get(status.value)]
-    facts = [("rows", f"{summary['rows']['total']}: {', '.join(ended) or 'none'}")]
-    shared = f" ({tokens['cached_prompt']} shared)" if tokens["cached_prompt"] else ""
-    facts.append(("tokens", f"{tokens['prompt']} prompt{shared}, {tokens['output']} output"))
+    ended = [f"{counts[status.value]:,} {status.value}" for status in Status if counts.get(status.value)]
+    facts = [("rows", f"{summary['rows']['total']:,}: {', '.join(ended) or 'none'}")]
+    shared = f" ({tokens['cached_prompt']:,} shared)" if tokens["cached_prompt"] else ""
+    facts.append(("tokens", f"{tokens['prompt']:,} prompt{shared}, {tokens['output']:,} output"))
     if rates["output_tokens_per_s"] is not None:
-        seconds = summary["time"]["engine_seconds"]
-        facts.append(
-            (
-                "throughput",
-                f"{_number(rates['output_tokens_per_s'])} output tokens/s over {duration(seconds)}",
-            )
-        )
+        speed = f"{_number(rates['output_tokens_per_s'])} output tokens/s"
+        facts.append(("throughput", f"{speed} over {duration(summary['time']['engine_seconds'])}"))
     if slo["attainment"] is not None and rates["goodput_tokens_per_s"] is not None:
-        facts.append(
-            ("SLO", f"{slo['rows_attained']} of {slo['rows_with_slo']} rows kept all their promises")
-        )
+        kept = f"{slo['rows_attained']:,} of {slo['rows_with_slo']:,} rows kept all their promises"
         free = summary["rows"]["total"] - slo["rows_with_slo"]
-        goodput = f"{_number(rates['goodput_tokens_per_s'])} tokens/s of rows that kept all their promises"
-        facts.append(("goodput", goodput + (f"; {free} rows had none" if free else "")))
+        facts.append(("SLO", kept + (f"; {free:,} had none" if free else "")))
+        facts.append(("goodput", f"{_number(rates['goodput_tokens_per_s'])} tokens/s of rows that kept them"))
     peak = summary["memory"].get("peak_resident_bytes")
     if isinstance(peak, int | float) and peak:
-        facts.append(("memory", f"{peak / 2**20:.0f} MiB peak"))
+        facts.append(("memory", f"{peak / 2**20:,.0f} MiB peak"))
     return facts
+
+
+def _print_failure(page: Page, failure: Failure) -> None:
+    code = f": {failure['code']}" if failure["code"] else ""
+    page.item(f"{_rows(failure['rows'])} {failure['status']}{code}")
+    for row in failure["first"]:
+        named = f"row {row['row_index']}"
+        # Messages in the results begin with the row's number.
+        message = (row["message"] or "no message").removeprefix(f"{named}: ")
+        label = named if row["id"] is None else f"{named} (id {row['id']})"
+        page.detail(f"{label}: {message}")
+    if failure["rows"] > len(failure["first"]):
+        page.detail(f"and {failure['rows'] - len(failure['first']):,} more")
+
+
+def _rows(number: int) -> str:
+    return f"{number:,} row{'' if number == 1 else 's'}"
+
+
+def _failed(summary: Summary) -> int:
+    return sum(failure["rows"] for failure in summary["failures"])
+
+
+def _praise(summary: Summary) -> str:
+    failed, total = _failed(summary), summary["rows"]["total"]
+    if failed:
+        return f"{total - failed:,} of {total:,} rows succeeded, the others are tolerated"
+    return f"all {total:,} rows succeeded" if total else "there were no rows"

@@ -188,8 +188,7 @@ def _result_columns(schema: pa.Schema, path: Path) -> list[str]:
             f"{path}: not the results of a run: no column `{missing[0]}`",
             "name a run directory that is finished, or its results.parquet",
         )
-    named = "model" in schema.names and pa.types.is_string(schema.field("model").type)
-    return [*_RESULT_COLUMNS, *(["model"] if named else [])]
+    return list(_RESULT_COLUMNS)
 
 
 def _footer(file: pq.ParquetFile) -> tuple[str, str | None]:
@@ -217,7 +216,7 @@ def _response(row: Mapping[str, object], run_id: str, model: str | None) -> dict
         "id": f"chatcmpl-{address}",
         "object": "chat.completion",
         "created": _finished(row),
-        "model": row.get("model") or model,
+        "model": model,
         "choices": [choice],
         "usage": {
             "prompt_tokens": prompt,

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from specbatch.config import JobConfig
 from specbatch.errors import ExitCode
 from specbatch.job.outcome import judge
-from specbatch.report.summary import Summary, quantiles, summarise
-from specbatch.report.terminal import print_summary
+from specbatch.report.failures import failures
+from specbatch.report.summary import Summary, quantiles, read_summary, summarise
+from specbatch.report.terminal import Ending, print_summary
 from specbatch.table.manifest import Attempt, Manifest
 from specbatch.table.schema import output_schema
+from tests.golden_files import check
 
 ROWS = [
     # tier, status, slo_met, deadline_met, output tokens, queued, ttft, tpot, e2e
@@ -42,9 +44,15 @@ NAMES = (
 )
 
 
+MESSAGE = "row 4: the deadline passed 312 s before the row could begin; start earlier, or use late = 'answer'"
+
+
 @pytest.fixture
 def summary(tmp_path: Path) -> Summary:
     columns: dict[str, object] = {name: [row[place] for row in ROWS] for place, name in enumerate(NAMES)}
+    columns["row_index"], columns["id"] = list(range(5)), [None, "a", "b", "c", "order-48213"]
+    columns["error_code"] = [None, None, None, None, "deadline_passed"]
+    columns["error_message"] = [None, None, None, None, MESSAGE]
     schema = output_schema(token_ids=False)
     filled = {
         field.name: pa.array(
@@ -122,29 +130,51 @@ def test_quantiles_of_nothing_are_null() -> None:
     assert quantiles([]) == {"p50": None, "p95": None, "p99": None}
 
 
-GOLDEN_80 = """\
-tier         rows  SLO met   queued s     TTFT s    TPOT ms    total s
-batch           3      50%  5.00/5.00  6.50/6.95   72.7/118  12.5/16.6
-interactive     2      50%  0.20/0.29  0.75/1.20  30.0/39.0  1.50/2.40
-all             5      50%  2.65/5.00  3.62/6.85   31.0/111  5.25/15.6
-latencies: p50/p95
-rows        5: 3 ok, 1 truncated, 1 expired
-tokens      0 prompt, 190 output
-throughput  19.0 output tokens/s over 10s
-SLO         2 of 4 rows kept all their promises
-goodput     11.0 tokens/s of rows that kept all their promises; 1 rows had none
-results     jobs.out/results.parquet
-"""
-
-
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_summary_fits_the_terminal(summary: Summary, width: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "code", "reason"), [("failed", 1, "1 of 5 rows failed (max_failures = 0)"), ("tolerated", 0, "")]
+)
+def test_the_summary_fits_the_terminal(
+    summary: Summary, width: int, name: str, code: int, reason: str
+) -> None:
     stream = io.StringIO()
-    print_summary(summary, Path("jobs.out"), stream, width)
-    lines = [line.rstrip() for line in stream.getvalue().splitlines()]
-    assert max(map(len, lines)) <= width
-    if width == 80:
-        assert "\n".join(lines) + "\n" == GOLDEN_80
-    else:
-        assert "latencies: p50/p95/p99" in lines
-        assert any("5.00/5.00/5.00" in line for line in lines)
+    print_summary(summary, Ending(Path("jobs.out"), code, reason), stream, width)
+    check(f"summary-{name}-{width}", stream.getvalue())
+    assert max(map(len, stream.getvalue().splitlines())) <= width
+
+
+def test_a_job_without_rows_has_a_summary(summary: Summary) -> None:
+    empty: Summary = {**summary, "tiers": {}, "failures": []}
+    empty["rows"] = {"total": 0, "by_status": {}}
+    stream = io.StringIO()
+    print_summary(empty, Ending(Path("jobs.out"), 0, ""), stream, 80)
+    assert "exit code 0: there were no rows" in stream.getvalue()
+
+
+def test_failures_are_counted_by_reason_with_the_first_rows(tmp_path: Path) -> None:
+    codes = ["null_prompt" if row % 2 else None for row in range(20)] + ["nan_logits"]
+    table = pa.table(
+        {
+            "row_index": range(21),
+            "id": ["x"] * 21,
+            "status": ["rejected" if code else "ok" for code in codes[:20]] + ["error"],
+            "error_code": codes,
+            "error_message": [f"row {row}: bad" for row in range(21)],
+        }
+    )
+    pq.write_table(table, tmp_path / "r", row_group_size=4)
+    first, second = failures(tmp_path / "r")
+    assert (first["status"], first["code"], first["rows"]) == ("rejected", "null_prompt", 10)
+    assert [row["row_index"] for row in first["first"]] == [1, 3, 5]
+    assert (second["code"], second["rows"]) == ("nan_logits", 1)
+
+
+def test_a_summary_of_another_version_is_computed_again(tmp_path: Path, summary: Summary) -> None:
+    path = tmp_path / "summary.json"
+    assert read_summary(path) is None
+    path.write_text(json.dumps(summary))
+    assert read_summary(path) == summary
+    older = {key: value for key, value in summary.items() if key != "failures"}
+    for text in (json.dumps(older), "[]", "{", ""):
+        path.write_text(text)
+        assert read_summary(path) is None
