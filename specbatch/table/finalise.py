@@ -74,6 +74,7 @@ class Finaliser:
                     writer.write_table(
                         _join(answers, inputs, first, schema), row_group_size=self._bucket_rows
                     )
+                self._check()
 
     def _deal(self, stack: ExitStack, directory: Path) -> list[IO[bytes]]:
         """Answers of the present input, each in the bucket of its row."""

@@ -1,0 +1,187 @@
+"""A disk that is full or may not be written: exit code 4, one line, earlier results untouched, resumable."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from specbatch.config import JobConfig
+from specbatch.errors import ExitCode, StorageError
+from specbatch.table import atomic
+from specbatch.table.spool import Spool
+
+from .fake_engine import FakeEngine, World
+from .jobs import manifest, results, run, save_job
+
+PROMPTS = [f"prompt {row}" for row in range(12)]
+
+
+@contextmanager
+def full_at(monkeypatch: pytest.MonkeyPatch, matches: Callable[[Path], bool]) -> Iterator[None]:
+    """Every sync of a matching file fails as on a full disk."""
+    sync = atomic._sync
+
+    def full(path: Path) -> None:
+        if matches(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic, "_sync", full)
+        yield
+
+
+def fnmatches(pattern: str, path: Path) -> bool:
+    return path.match(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "named", "safe"),
+    [
+        (".part-*", "part-000001.parquet", 0),
+        (".part-000003*", "part-000003.parquet", 4),
+        (".results*", "results.parquet", 12),
+        (".summary*", "summary.json", 12),
+        (".run.json*", "run.json", 0),
+    ],
+)
+def test_a_full_disk_ends_the_run_in_one_line_and_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, named: str, safe: int
+) -> None:
+    config = save_job(tmp_path, {"prompt": PROMPTS}, flush_rows=2)
+    with full_at(monkeypatch, partial(fnmatches, pattern)), pytest.raises(StorageError) as caught:
+        run(config)
+    assert caught.value.exit_code == ExitCode.ENGINE
+    assert f"{named}: cannot be written: No space left on device" in caught.value.what
+    assert "run the same command" in caught.value.hint
+    assert not list(tmp_path.rglob("*.tmp"))
+    world = World()
+    assert run(config, world).exit_code == ExitCode.OK
+    assert len(world.engine.served) == 12 - safe
+    assert len(results(config)) == 12
+
+
+def test_when_nothing_at_all_can_be_written_any_more_the_first_failure_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = save_job(tmp_path, {"prompt": PROMPTS}, flush_rows=2)
+    started: list[Path] = []
+
+    def full(path: Path) -> bool:
+        started.append(path)
+        return any(".part-000002" in path.name for path in started)
+
+    with (
+        full_at(monkeypatch, full),
+        pytest.raises(StorageError, match=r"part-000002\.parquet: cannot be written"),
+    ):
+        run(config)
+    assert manifest(config)["attempts"][0]["rows"] == 2
+    assert run(config).exit_code == ExitCode.OK
+
+
+def test_earlier_results_survive_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = save_job(tmp_path, {"prompt": PROMPTS})
+    run(config)
+    before = (tmp_path / "out" / "results.parquet").read_bytes()
+    more = save_job(tmp_path, {"prompt": [*PROMPTS, "new"]})
+    for pattern in (".part-*", ".results*"):
+        with full_at(monkeypatch, partial(fnmatches, pattern)), pytest.raises(StorageError):
+            run(more)
+        assert (tmp_path / "out" / "results.parquet").read_bytes() == before
+    run(more)
+    assert len(results(more)) == 13
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, 512 KiB; only root can have one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def incompressible(count: int, size: int) -> list[str]:
+    return [os.urandom(size // 2).hex() for _ in range(count)]
+
+
+@pytest.mark.parametrize("phase", ["index", "decode", "finalise"])
+def test_a_disk_that_really_is_full(
+    tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    config = save_job(tmp_path, {"prompt": incompressible(40, 10_000)}, flush_rows=4)
+    config = JobConfig.model_validate({**config.model_dump(), "out": small_disk / "out"})
+    filler = small_disk / "filler"
+
+    def fill(row: int) -> None:
+        if phase == "decode" and row == 20:
+            filler.write_bytes(bytes(small_disk_free(small_disk) - 8192))
+
+    if phase == "index":
+        monkeypatch.setattr(Spool.__init__, "__defaults__", (1000,))
+        filler.write_bytes(bytes(400_000))
+    if phase == "finalise":
+        # Small enough for the parts, which hold the texts once, and not for parts, buckets and results.
+        monkeypatch.setattr("specbatch.table.finalise._IN_MEMORY_BYTES", 1000)
+    with pytest.raises(StorageError) as caught:
+        run(config, World(FakeEngine(before_row=fill)))
+    assert caught.value.exit_code == ExitCode.ENGINE
+    assert "No space left on device" in caught.value.what
+    assert "\n" not in caught.value.what
+    assert not (small_disk / "out" / "results.parquet").exists()
+    kept = sum(pq.read_metadata(path).num_rows for path in (small_disk / "out").glob("parts/part-*"))
+    filler.unlink(missing_ok=True)
+    subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
+    world = World()
+    assert run(config, world).exit_code == ExitCode.OK
+    assert len(world.engine.served) == 40 - kept
+    assert {"index": kept == 0, "decode": 16 <= kept < 40, "finalise": kept == 40}[phase], kept
+
+
+def small_disk_free(place: Path) -> int:
+    status = os.statvfs(place)
+    return status.f_bavail * status.f_frsize
+
+
+@pytest.mark.parametrize("out", ["/proc/nowhere/out", "{file}/out"])
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, out: str) -> None:
+    config = save_job(tmp_path, {"prompt": ["a"]})
+    place = Path(out.format(file=config.input[0]))
+    with pytest.raises(StorageError) as caught:
+        run(config.model_copy(update={"out": place}))
+    assert caught.value.exit_code == ExitCode.ENGINE
+    assert "cannot create the run directory" in caught.value.what
+    assert "choose another --out" in caught.value.hint
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_one_line(tmp_path: Path) -> None:
+    config = save_job(tmp_path, {"prompt": ["a"]})
+    (tmp_path / "out").mkdir(mode=0o500)
+    with pytest.raises(StorageError, match="Permission denied"):
+        run(config)
+
+
+def test_a_table_without_rows_is_a_job_that_is_done(tmp_path: Path) -> None:
+    config = save_job(tmp_path, {"prompt": pa.array([], pa.string()), "n": pa.array([], pa.int8())})
+    world = World()
+    outcome = run(config, world)
+    assert (outcome.exit_code, outcome.ran, world.opened) == (ExitCode.OK, True, 0)
+    schema = pq.read_schema(tmp_path / "out" / "results.parquet")
+    assert schema.names[0] == "row_index"
+    assert schema.field("n").type == pa.int8()
+    assert outcome.summary["rows"]["total"] == 0
+    assert run(config).ran is False
