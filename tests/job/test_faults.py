@@ -118,14 +118,18 @@ def job(folder: Path, rows: list[dict[str, Any]], row_group_size: int = 4, **set
     return config
 
 
-def undisturbed(folder: Path, numbers: range) -> list[object]:
-    config = job(folder, [good(number) for number in numbers])
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+    """Texts of the good rows in a job of nothing else."""
+    config = job(tmp_path_factory.mktemp("clean"), [good(number) for number in range(len(FAULTS))])
     assert run(config, world()).exit_code == ExitCode.OK
     return [row["text"] for row in results(config)]
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_alone_is_a_row_with_code_and_message(tmp_path: Path, name: str) -> None:
+def test_a_fault_alone_is_a_row_with_code_and_message(
+    tmp_path: Path, undisturbed: list[object], name: str
+) -> None:
     config = job(tmp_path / "faulty", [good(0), bad(name), good(1)])
     outcome = run(config, world())
     assert outcome.exit_code == ExitCode.ROW_FAILURES
@@ -134,10 +138,12 @@ def test_a_fault_alone_is_a_row_with_code_and_message(tmp_path: Path, name: str)
     assert (faulty["status"], faulty["error_code"], faulty["text"]) == ("rejected", code, None)
     assert faulty["error_message"].startswith("row 1: ")
     assert message in faulty["error_message"]
-    assert [first["text"], last["text"]] == undisturbed(tmp_path / "clean", range(2))
+    assert [first["text"], last["text"]] == undisturbed[:2]
 
 
-def test_all_faults_together_leave_the_good_rows_as_they_are(tmp_path: Path) -> None:
+def test_all_faults_together_leave_the_good_rows_as_they_are(
+    tmp_path: Path, undisturbed: list[object]
+) -> None:
     names = list(FAULTS)
     rows = [row for number, name in enumerate(names) for row in (good(number), bad(name))]
     config = job(tmp_path / "faulty", rows, flush_rows=3)
@@ -146,7 +152,7 @@ def test_all_faults_together_leave_the_good_rows_as_they_are(tmp_path: Path) -> 
     found = results(config)
     assert [row["error_code"] for row in found[1::2]] == [FAULTS[name][1] for name in names]
     assert all(row["error_code"] is None for row in found[::2])
-    assert [row["text"] for row in found[::2]] == undisturbed(tmp_path / "clean", range(len(names)))
+    assert [row["text"] for row in found[::2]] == undisturbed
     again = world()
     assert run(config, again, retry_failed=True).exit_code == ExitCode.ROW_FAILURES
     assert len(again.engine.served) == len(names), "only they run, and fail again"
