@@ -13,7 +13,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 SOURCES = Path("kernels/specbatch_kernels/cpu/csrc")
-FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra", "-Wno-psabi"]
+FLAGS = ["-std=c11", "-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra", "-Wno-psabi"]
 # SPECBATCH_SANITIZE=address builds the kernels for a test run under AddressSanitizer (CONTRIBUTING.md).
 SANITIZE = os.environ.get("SPECBATCH_SANITIZE")
 SANITIZE_FLAGS = [f"-fsanitize={SANITIZE}", "-g", "-fno-omit-frame-pointer"] if SANITIZE else []

@@ -87,6 +87,13 @@ def test_pinning_leaves_the_caller_where_it_was() -> None:
     assert os.sched_getaffinity(0) == before
 
 
+def test_workers_get_a_core_each_when_they_use_the_whole_machine() -> None:
+    usable = sorted(os.sched_getaffinity(0))
+    assert ThreadPool(len(usable)).cores == tuple(usable)
+    assert ThreadPool(len(usable) + 1).cores is None
+    assert ThreadPool(len(usable), cores=None).cores is None
+
+
 def test_pool_refuses_bad_arguments() -> None:
     with pytest.raises(ValueError, match="workers"):
         ThreadPool(0)

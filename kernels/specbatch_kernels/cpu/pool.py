@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
@@ -25,7 +26,9 @@ class ThreadPool:
     Args:
         workers: Number of workers, the caller included; at least 1.
         cores: One CPU number per worker to pin it to (Linux only; the caller is pinned only while a
-            kernel runs); None leaves placement to the system.
+            kernel runs); None leaves placement to the system. ``"auto"`` pins one worker to each
+            usable CPU when there are as many workers as CPUs, and none otherwise: next to a busy
+            process the system keeps putting two workers that wait for each other on one CPU.
         isa: ``"auto"`` takes the best instruction set the processor has. The sets differ in their
             last bits, so the choice is part of what a result depends on.
         spin_us: Microseconds a waiting worker spins before it parks.
@@ -37,11 +40,18 @@ class ThreadPool:
     """
 
     def __init__(
-        self, workers: int, cores: Sequence[int] | None = None, *, isa: Isa = "auto", spin_us: int = 50
+        self,
+        workers: int,
+        cores: Sequence[int] | Literal["auto"] | None = "auto",
+        *,
+        isa: Isa = "auto",
+        spin_us: int = 50,
     ) -> None:
         native.require()
         from specbatch_kernels.cpu import _native  # noqa: PLC0415 - missing where it was not compiled
 
+        if cores == "auto":
+            cores = _all_cores(workers)
         if cores is not None and len(cores) != workers:
             raise ValueError(f"cores: expected one per worker ({workers}), got {len(cores)}")
         self.workers = workers
@@ -71,3 +81,11 @@ class ThreadPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _all_cores(workers: int) -> list[int] | None:
+    """The CPUs this process may use if there is exactly one for each worker."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    usable = sorted(os.sched_getaffinity(0))
+    return usable if len(usable) == workers else None

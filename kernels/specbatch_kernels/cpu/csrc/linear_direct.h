@@ -36,7 +36,9 @@ SB_INLINE void direct_blocks(v8 *sum, const uint8_t *data, int64_t stride, int64
                              const int tokens, const int tiles, const sb_type type) {
     for (int64_t k = 0; k < cols; k += SB_QBLOCK, data += sb_block_bytes(type)) {
         half_scales scales[4];
-        SB_FOR(2, u, tiles, SB_FETCH(data + u * stride + FETCH_BLOCKS * sb_block_bytes(type), sb_block_bytes(type));)
+        int64_t ahead = FETCH_BLOCKS * sb_block_bytes(type);
+        if (k + FETCH_BLOCKS * SB_QBLOCK >= cols) ahead += (tiles - 1) * stride; /* the same place in the next pair */
+        SB_FOR(2, u, tiles, SB_FETCH(data + u * stride + ahead, sb_block_bytes(type));)
         SB_FOR(4, u, 2 * tiles, load_scales(&scales[u], data + u / 2 * stride, u % 2, type);)
         const uint8_t *quants = block_quants(data, type);
         for (int g = 0; g < SB_QBLOCK / lane_inputs(type); g++, quants += 64, inputs += lane_inputs(type) * tokens)
