@@ -112,9 +112,17 @@ def test_identity_changes_with_what_shapes_text_and_only_with_that() -> None:
     model = FakeModel()
     base = identity(JobConfig(input=("a",)), model)
     assert base == identity(JobConfig(input=("b",), max_rows_in_flight=1, page_size=4, late="drop"), model)
-    for change in ({"seed": 1}, {"max_tokens": 5}, {"system": "s"}, {"stop": ("x",)}, {"raw_prompts": True}):
+    for change in (
+        {"seed": 1},
+        {"max_tokens": 5},
+        {"system": "s"},
+        {"stop": ("x",)},
+        {"raw_prompts": True},
+        {"template": "{a}"},
+    ):
         (key,) = change
         other = identity(JobConfig.model_validate({"input": ("a",), **change}), model)
         assert [name for name in base if base[name] != other[name]] == [key]
+    assert not {"policy", "drafter", "tiers", "where", "limit"} & set(base), "they change no row's text"
     assert identity(JobConfig(input=("a",)), FakeModel(side_digest="t")) == {**base, "side_digest": "t"}
     assert json.loads(json.dumps(base)) == base

@@ -211,6 +211,10 @@ class _Run:
         for reason in parts.ignored:
             self._reporter.message(f"ignored {self._directory.parts}/{reason}")
         before = read_progress(parts, index.keys, retry_failed=retry_failed)
+        last = self._attempts.manifest.attempts[-2:-1]
+        if last and last[0].exit_code is None:
+            lost = last[0].lost_tokens
+            self._reporter.message(f"the last attempt was killed; {lost} tokens or more of its work are lost")
         done = int(before.done.sum())
         if done:
             self._reporter.message(f"continuing: {done} of {len(index)} rows are finished")

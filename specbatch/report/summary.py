@@ -58,6 +58,8 @@ class SloCounts(TypedDict):
 class Rates(TypedDict):
     """Tokens per second of engine time; ``goodput`` counts rows that attained all their SLOs.
 
+    Answers taken over from another run are not in it.
+
     Rows that were promised nothing can neither attain nor miss: they are ``without_slo``.
     """
 
@@ -121,7 +123,7 @@ def summarise(results: Path, manifest: Manifest) -> Summary:
         "failures": failed,
         "tokens": _token_counts(table),
         "slo": _slo_counts(table),
-        "rates": _rates(table, seconds, device_seconds),
+        "rates": _rates(_computed_here(table), seconds, device_seconds),
         "latency": _latencies(table),
         "tiers": {tier: _tier(table.filter(pc.equal(table.column("tier"), tier))) for tier in tiers},
         "compute": {name: _total(table, name) for name in ("prefill_flops", "verify_flops", "target_passes")},
@@ -211,6 +213,11 @@ def _slo_counts(table: pa.Table) -> SloCounts:
         "rows_with_deadline": table.num_rows - table.column("deadline_met").null_count,
         "deadlines_met": int(_total(table, "deadline_met")),
     }
+
+
+def _computed_here(table: pa.Table) -> pa.Table:
+    """Without answers taken over from another run: they have no latency, and took none of the time."""
+    return table.filter(pc.is_valid(table.column("e2e_s")))
 
 
 def _rates(table: pa.Table, seconds: float, device_seconds: float) -> Rates:

@@ -131,7 +131,9 @@ def test_a_larger_limit_continues_a_smaller_one(tmp_path: Path) -> None:
     assert world.engine.served == [2, 3, 4, 5]
 
 
-@pytest.mark.parametrize(("key", "value"), [("max_tokens", 7), ("seed", 1), ("system", "s")])
+@pytest.mark.parametrize(
+    ("key", "value"), [("max_tokens", 7), ("seed", 1), ("system", "s"), ("template", "{mark}")]
+)
 def test_other_settings_are_refused_by_name_and_nothing_is_touched(
     tmp_path: Path, key: str, value: object
 ) -> None:
@@ -247,20 +249,6 @@ def test_torn_and_foreign_parts_are_ignored_and_named(tmp_path: Path) -> None:
     assert "note.txt: not a part" in said
     assert not (tmp_path / "out" / "parts" / ".part-000005.parquet.tmp").exists()
     assert (tmp_path / "out" / "parts" / "part-000901.parquet").exists(), "numbers are not used twice"
-
-
-def test_the_run_clock_counts_from_the_first_start_and_never_goes_back(tmp_path: Path) -> None:
-    times = iter([1000.0, 1000.0, 1000.0, 500.0, 500.0, 500.0, 500.0])
-    world = crash_at(2)
-    world.wall = lambda: next(times)
-    config = job(tmp_path, flush_rows=1)
-    with pytest.raises(Crash):
-        run(config, world)
-    second = World(wall=world.wall)
-    run(config, second)
-    seen = second.engine.started_at
-    assert 0 < seen < 10
-    assert manifest(config)["epoch"] == 1000.0
 
 
 def test_an_input_error_leaves_no_directory_behind(tmp_path: Path) -> None:

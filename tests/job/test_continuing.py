@@ -1,0 +1,109 @@
+"""Going on: the clock, what was lost, another choice of rows, another job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from specbatch.config import JobConfig
+from specbatch.errors import ExitCode, MismatchError
+
+from .fake_engine import World
+from .jobs import Crash, crash_at, manifest, results, run, save_job
+
+PROMPTS = ["a", "b", "same", "same", "same", "c"]
+
+
+def job(tmp_path: Path, **settings: object) -> JobConfig:
+    table: dict[str, object] = {"prompt": PROMPTS, "mark": [f"m{text}" for text in PROMPTS]}
+    return save_job(tmp_path, table, token_ids=True, **settings)
+
+
+def texts(config: JobConfig) -> list[tuple[object, ...]]:
+    return [(row["text"], row["token_ids"], row["finish_reason"]) for row in results(config)]
+
+
+def test_the_run_clock_counts_from_the_first_start_and_never_goes_back(tmp_path: Path) -> None:
+    times = iter([1000.0, 1000.0, 1000.0, 500.0, 500.0, 500.0, 500.0])
+    world = crash_at(2)
+    world.wall = lambda: next(times)
+    config = job(tmp_path, flush_rows=1)
+    with pytest.raises(Crash):
+        run(config, world)
+    second = World(wall=world.wall)
+    run(config, second)
+    seen = second.engine.started_at
+    assert 0 < seen < 10
+    assert manifest(config)["epoch"] == 1000.0
+
+
+def test_the_run_clock_goes_on_however_often_the_wall_clock_is_set_back(tmp_path: Path) -> None:
+    config = job(tmp_path, flush_rows=1)
+    began: list[float] = []
+    for row, wall in enumerate([5000.0, 4000.0, 3000.0, 9000.0]):
+        world = crash_at(row + 1)
+        world.wall = lambda wall=wall: wall  # type: ignore[misc]
+        with pytest.raises(Crash):
+            run(config, world)
+        began.append(world.engine.started_at)
+    assert began == sorted(began)
+    assert len(set(began)) == 4, "time that has passed in one attempt does not pass again in the next"
+    assert 0 < began[0] < began[2] < 60
+    assert began[3] >= 4000, "time between attempts counts"
+    run(config)
+    assert all(row["queued_s"] >= 0 and row["e2e_s"] >= 0 for row in results(config))
+
+
+def test_a_killed_attempt_is_told_of(tmp_path: Path) -> None:
+    config = job(tmp_path, flush_rows=1)
+    with pytest.raises(Crash):
+        run(config, crash_at(3))
+    path = tmp_path / "out" / "run.json"
+    content = manifest(config)
+    content["attempts"][0].update(exit_code=None, end=None, computed_tokens=25)
+    path.write_text(json.dumps(content))
+    world = World()
+    run(config, world)
+    assert "the last attempt was killed; 16 tokens or more of its work are lost" in world.reporter.said
+
+
+def test_rows_that_are_not_chosen_are_not_there_and_another_choice_continues(tmp_path: Path) -> None:
+    chosen = job(tmp_path, where="prompt in ('b', 'same') and mark <> 'x'", limit=3)
+    run(chosen)
+    assert [(row["row_index"], row["mark"]) for row in results(chosen)] == [
+        (0, "mb"),
+        (1, "msame"),
+        (2, "msame"),
+    ]
+    kept = texts(chosen)
+    world = World()
+    everything = job(tmp_path)
+    assert run(everything, world).ran
+    assert world.engine.served == [0, 4, 5]
+    assert texts(everything)[1:4] == kept
+    assert run(job(tmp_path, where="prompt = 'nothing'")).summary["rows"]["total"] == 0
+
+
+def test_the_directory_of_another_job_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    config = job(tmp_path)
+    run(config)
+    (tmp_path / "in.parquet").rename(tmp_path / "moved.parquet")
+    moved = config.model_copy(update={"input": (str(tmp_path / "moved.parquet"),)})
+    assert run(moved).exit_code == ExitCode.OK, "the very same file, elsewhere"
+    before = (tmp_path / "out" / "results.parquet").read_bytes()
+    pq.write_table(pa.table({"prompt": ["other"]}), tmp_path / "other.parquet")
+    other = config.model_copy(update={"input": (str(tmp_path / "other.parquet"),)})
+    with pytest.raises(
+        MismatchError, match=r"results of another job \(input .*moved\.parquet there"
+    ) as caught:
+        run(other)
+    assert "--reuse" in caught.value.hint
+    assert (tmp_path / "out" / "results.parquet").read_bytes() == before
+    both = config.model_copy(update={"input": (*moved.input, *other.input)})
+    pq.write_table(pa.table({"prompt": ["other"], "mark": ["m"]}), tmp_path / "other.parquet")
+    assert run(both).summary["rows"]["total"] == 7
+    assert run(other, fresh=True).summary["rows"]["total"] == 1
