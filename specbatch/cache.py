@@ -4,31 +4,73 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 
+class PagedStore(Protocol):
+    """What the page numbers of :class:`specbatch.pages.PagePool` stand for."""
+
+    @property
+    def page_size(self) -> int:
+        """Tokens in a page."""
+        ...
+
+    @property
+    def num_pages(self) -> int:
+        """Pages in the store, the null page included."""
+        ...
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes that one token occupies."""
+        ...
+
+    def scrub(self, pages: Sequence[int]) -> None:
+        """Zero whole pages, so that a NaN in them cannot reach their next owner."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class KVStore:
     """Keys and values of all layers.
 
     Slot ``page * page_size + i`` holds token ``i`` of a page. The store begins as zeros: masked
     slots take part in sums with weight 0, which only finite content survives.
 
-    Args:
-        shape: ``(num_layers, num_slots, num_kv_heads, head_dim)``.
-        dtype: Storage type.
-        device: Where it lives.
-
     Attributes:
         keys: ``[num_layers, num_slots, num_kv_heads, head_dim]``.
         values: Same shape.
+        page_size: Tokens in a page.
     """
 
-    def __init__(self, shape: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device) -> None:
-        self.keys = _zeros(shape, dtype, device)
-        self.values = _zeros(shape, dtype, device)
+    keys: Tensor
+    values: Tensor
+    page_size: int
+
+    @classmethod
+    def zeros(
+        cls, shape: tuple[int, int, int, int], page_size: int, dtype: torch.dtype, device: torch.device
+    ) -> KVStore:
+        """An empty store of shape ``(num_layers, num_pages, num_kv_heads, head_dim)``."""
+        layers, pages, heads, head_dim = shape
+        slots = (layers, pages * page_size, heads, head_dim)
+        return cls(_zeros(slots, dtype, device), _zeros(slots, dtype, device), page_size)
+
+    @property
+    def num_pages(self) -> int:
+        """Pages in the store, the null page included."""
+        return self.keys.shape[1] // self.page_size
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes that one token occupies in all layers."""
+        layers, _, heads, head_dim = self.keys.shape
+        return bytes_per_token((layers, heads, head_dim), self.keys.dtype)
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store tokens.
@@ -42,17 +84,17 @@ class KVStore:
         self.keys[layer].index_copy_(0, slots, keys)
         self.values[layer].index_copy_(0, slots, values)
 
-    def scrub(self, pages: Sequence[int], page_size: int) -> None:
+    def scrub(self, pages: Sequence[int]) -> None:
         """Zero whole pages, so that a NaN in them cannot reach their next owner."""
         for page in pages:
-            span = slice(page * page_size, (page + 1) * page_size)
+            span = slice(page * self.page_size, (page + 1) * self.page_size)
             self.keys[:, span].zero_()
             self.values[:, span].zero_()
 
-    @property
-    def bytes_per_token(self) -> int:
-        """Bytes that one token occupies in all layers."""
-        return bytes_per_token(tuple(self.keys.shape), self.keys.dtype)
+
+def bytes_per_token(shape: tuple[int, int, int], dtype: torch.dtype) -> int:
+    """Bytes of keys and values of one token of ``(num_layers, num_kv_heads, head_dim)``."""
+    return 2 * math.prod(shape) * dtype.itemsize
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -61,9 +103,3 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
         return torch.zeros(shape, dtype=dtype, device=device)
     size = math.prod(shape) * dtype.itemsize
     return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)
-
-
-def bytes_per_token(shape: tuple[int, ...], dtype: torch.dtype) -> int:
-    """Bytes of keys and values of one token; ``shape`` as for :class:`KVStore`."""
-    layers, _, heads, head_dim = shape
-    return 2 * layers * heads * head_dim * dtype.itemsize

@@ -12,6 +12,7 @@ import pytest
 import torch
 from specbatch_kernels.cpu import available, unavailable_reason
 
+from specbatch.cache import KVStore
 from specbatch.config import JobConfig
 from specbatch.engine.compiled_executor import CompiledExecutor
 from specbatch.engine.executor import Executor, TorchExecutor
@@ -70,7 +71,7 @@ def answer(engine: NativeEngine, prompts: Sequence[Prompt], **settings: object) 
     job = JobConfig.model_validate({"input": ("memory",), **settings})
     target = engine.target
     if isinstance(pages, int):
-        target = replace(target, executor=NarrowExecutor(target.executor, pages))
+        target = replace(target, executor=narrow(target.executor, pages))
     host = StepClock()
     loop = Loop(target, job, PromptFeed(prompts, job), host)
     while loop.rows_left():
@@ -79,15 +80,12 @@ def answer(engine: NativeEngine, prompts: Sequence[Prompt], **settings: object) 
     return {i: a.token_ids for i, a in host.answers.items()}, loop
 
 
-class NarrowExecutor:
-    """The same executor with fewer and smaller pages to give away."""
-
-    def __init__(self, inner: Executor, num_pages: int) -> None:
-        assert isinstance(inner, TorchExecutor | CompiledExecutor)
-        small = replace(inner, page_size=4)
-        self.num_pages, self.page_size = num_pages, small.page_size
-        self.bytes_per_token = small.bytes_per_token
-        self.forward, self.scrub = small.forward, small.scrub
+def narrow(executor: Executor, num_pages: int) -> Executor:
+    """The same executor over fewer and smaller pages."""
+    assert isinstance(executor, TorchExecutor | CompiledExecutor)
+    layers, _, heads, head_dim = executor.store.keys.shape
+    store = KVStore.zeros((layers, num_pages, heads, head_dim), 4, torch.float32, torch.device("cpu"))
+    return replace(executor, store=store)
 
 
 @pytest.fixture(scope="module")

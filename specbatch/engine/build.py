@@ -49,14 +49,12 @@ def build_executor(
     if _compiled(job, device):
         pool = ThreadPool(threads)
         decoder = build_packed(config, load_stored(files, config, job.quantize))
-        compiled = CompiledExecutor(decoder, store, job.page_size, pool)
+        compiled = CompiledExecutor(decoder, store, pool)
         return compiled, {**here, "kernels": f"compiled-{pool.isa}"}
     make_linear = choose_linear(device, layer_shapes(config))
     attention = _attention(config, device)
     weights = load_weights(files, config, job.quantize)
-    executor = TorchExecutor(
-        build_decoder(config, weights, make_linear, dtype, device), store, attention, job.page_size
-    )
+    executor = TorchExecutor(build_decoder(config, weights, make_linear, dtype, device), store, attention)
     return executor, {**here, "kernels": f"torch-{make_linear.__name__}-{attention.name}"}
 
 
@@ -97,7 +95,7 @@ def _store(job: JobConfig, config: ModelConfig, dtype: torch.dtype, device: torc
     Raises:
         UsageError: The budget holds less than two pages.
     """
-    shape = (config.num_layers, 1, config.num_kv_heads, config.head_dim)
+    shape = (config.num_layers, config.num_kv_heads, config.head_dim)
     page_bytes = job.page_size * bytes_per_token(shape, dtype)
     useful = job.max_rows_in_flight * -(-config.max_context // job.page_size) + 1
     pages = min(useful, _budget(job, device) // page_bytes)
@@ -106,7 +104,7 @@ def _store(job: JobConfig, config: ModelConfig, dtype: torch.dtype, device: torc
             f"K/V memory holds {pages} pages of {page_bytes:,} bytes, at least 2 are needed",
             "raise --kv-memory or lower --page-size",
         )
-    return KVStore((config.num_layers, pages * job.page_size, *shape[2:]), dtype, device)
+    return KVStore.zeros((config.num_layers, pages, *shape[1:]), job.page_size, dtype, device)
 
 
 def _budget(job: JobConfig, device: torch.device) -> int:

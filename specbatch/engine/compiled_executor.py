@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,18 +27,7 @@ class CompiledExecutor:
 
     decoder: PackedDecoder
     store: KVStore
-    page_size: int
     pool: ThreadPool
-
-    @property
-    def num_pages(self) -> int:
-        """Pages in the store, the null page included."""
-        return self.store.keys.shape[1] // self.page_size
-
-    @property
-    def bytes_per_token(self) -> int:
-        """Bytes of keys and values of one token."""
-        return self.store.bytes_per_token
 
     def forward(self, step: Step) -> Tensor:
         """One target pass: logits of the wanted tokens, float32 ``[S, vocab]``."""
@@ -49,14 +37,10 @@ class CompiledExecutor:
             keys=attention_keys(step),
             wanted=step.wanted,
         )
-        cache = KvCache(self.store.keys, self.store.values, self.page_size)
+        cache = KvCache(self.store.keys, self.store.values, self.store.page_size)
         logits = torch.empty((len(step.wanted), self.decoder.parts.head.rows))
         decoder_pass(self.decoder, batch, cache, DecoderOutputs(logits), self.pool)
         return logits
-
-    def scrub(self, pages: Sequence[int]) -> None:
-        """Forget the content of pages that may hold NaN."""
-        self.store.scrub(pages, self.page_size)
 
 
 def attention_keys(step: Step) -> AttentionKeys:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specbatch.attention.base import Attention
-from specbatch.cache import KVStore
+from specbatch.cache import KVStore, PagedStore
 from specbatch.models.decoder import Decoder
 from specbatch.step import Step
 
@@ -19,26 +18,12 @@ class Executor(Protocol):
     """Computes steps and owns the K/V store behind the page numbers."""
 
     @property
-    def page_size(self) -> int:
-        """Tokens in a page."""
-        ...
-
-    @property
-    def num_pages(self) -> int:
-        """Pages in the store, the null page included."""
-        ...
-
-    @property
-    def bytes_per_token(self) -> int:
-        """Bytes of keys and values of one token."""
+    def store(self) -> PagedStore:
+        """Keys and values."""
         ...
 
     def forward(self, step: Step) -> Tensor:
         """One target pass: logits of the wanted tokens, float32 ``[S, vocab]``."""
-        ...
-
-    def scrub(self, pages: Sequence[int]) -> None:
-        """Forget the content of pages that may hold NaN."""
         ...
 
 
@@ -49,25 +34,9 @@ class TorchExecutor:
     decoder: Decoder
     store: KVStore
     attention: Attention
-    page_size: int
-
-    @property
-    def num_pages(self) -> int:
-        """Pages in the store, the null page included."""
-        return self.store.keys.shape[1] // self.page_size
-
-    @property
-    def bytes_per_token(self) -> int:
-        """Bytes of keys and values of one token."""
-        return self.store.bytes_per_token
 
     @torch.inference_mode()
     def forward(self, step: Step) -> Tensor:
         """One target pass: logits of the wanted tokens, float32 ``[S, vocab]``."""
         here = step.to(self.store.keys.device)
         return self.decoder.forward(here, self.store, self.attention)
-
-    @torch.inference_mode()
-    def scrub(self, pages: Sequence[int]) -> None:
-        """Forget the content of pages that may hold NaN."""
-        self.store.scrub(pages, self.page_size)

@@ -52,15 +52,15 @@ class Loop:
 
     def __init__(self, target: Target, job: JobConfig, feed: Feed, host: Host) -> None:
         self._target, self._job, self._feed, self._host = target, job, feed, host
-        executor = target.executor
-        self._pool = PagePool(executor.num_pages, executor.page_size, job.prefix_sharing)
+        store = target.executor.store
+        self._pool = PagePool(store.num_pages, store.page_size, job.prefix_sharing)
         limits = Limits(job.max_rows_in_flight, job.prefill_chunk)
         self._scheduler = Scheduler(self._pool, limits, lambda tier: job.tiers[tier].priority)
         self._waiting = WaitingRows(feed.rows, feed.arrival, feed.deadline, feed.priority, job.late)
         self._voices: dict[int, Voice] = {}
         self.stats = EngineStats(
-            kv_bytes_per_token=executor.bytes_per_token,
-            kv_page_size=executor.page_size,
+            kv_bytes_per_token=store.bytes_per_token,
+            kv_page_size=store.page_size,
             kv_pages_total=self._pool.capacity,
         )
         self._ledger = Ledger(target.config, self.stats)
@@ -159,7 +159,7 @@ class Loop:
     def _compute(self, work: Sequence[Work]) -> list[int | None]:
         """Run the target and choose a token for every row that is due one."""
         with self._timed("plan_s"):
-            step = build_step(work, self._target.executor.page_size)
+            step = build_step(work, self._pool.page_size)
             self._ledger.record_pass(work)
         with self._timed("pass_s"):
             logits = self._target.executor.forward(step)
@@ -202,7 +202,7 @@ class Loop:
         """End a row whose logits hold NaN, and keep its pages from spreading it."""
         own = self._pool.exclusive(row.pages)
         self._pool.forget(row.pages)
-        self._target.executor.scrub(own)
+        self._target.executor.store.scrub(own)
         self._end(row)
         fault = RowFault("nan_logits", "the model's output was not a number at this row; check the weights")
         self._host.deliver(failed_answer(row, Status.ERROR, fault, now))

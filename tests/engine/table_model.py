@@ -42,7 +42,7 @@ def table_logits(context: Sequence[int]) -> Tensor:
 
 @dataclass
 class TableExecutor:
-    """Executor over :func:`table_logits`."""
+    """Executor over :func:`table_logits`, and its own store."""
 
     num_pages: int = 200
     page_size: int = 4
@@ -51,6 +51,10 @@ class TableExecutor:
 
     def __post_init__(self) -> None:
         self.slots = torch.full((self.num_pages * self.page_size,), -1)
+
+    @property
+    def store(self) -> TableExecutor:
+        return self
 
     def forward(self, step: Step) -> Tensor:
         self.steps.append(step)

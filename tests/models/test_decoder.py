@@ -53,8 +53,8 @@ def token_logits(decoder: Decoder, attention: Attention, tokens: list[int], chun
     """Logits after every token, computed in prompt chunks."""
     config = decoder.config
     pages = list(range(1, 2 + len(tokens) // PAGE))
-    slots = (len(pages) + 1) * PAGE
-    store = KVStore((config.num_layers, slots, config.num_kv_heads, config.head_dim), torch.float32, CPU)
+    shape = (config.num_layers, len(pages) + 1, config.num_kv_heads, config.head_dim)
+    store = KVStore.zeros(shape, PAGE, torch.float32, CPU)
     logits = []
     with torch.inference_mode():
         row = Row(Prompt(0, "", None, "", tuple(tokens), SamplingParams()), pages=pages)

@@ -42,12 +42,12 @@ def executors(directory: Path, kind: QuantizedKind | None = None) -> tuple[Execu
     """Compiled and torch executor over the same checkpoint."""
     files = resolve_model(str(directory), report=lambda _: None)
     config = ModelConfig.from_directory(files.directory)
-    shape = (config.num_layers, 64 * PAGE, config.num_kv_heads, config.head_dim)
+    shape = (config.num_layers, 64, config.num_kv_heads, config.head_dim)
     packed = build_packed(config, load_stored(files, config, kind))
-    compiled = CompiledExecutor(packed, KVStore(shape, torch.float32, CPU), PAGE, ThreadPool(2))
+    compiled = CompiledExecutor(packed, KVStore.zeros(shape, PAGE, torch.float32, CPU), ThreadPool(2))
     weights = load_weights(files, config, kind)
     decoder = build_decoder(config, weights, PackedLinear, torch.float32, CPU)
-    return compiled, TorchExecutor(decoder, KVStore(shape, torch.float32, CPU), FusedAttention(), PAGE)
+    return compiled, TorchExecutor(decoder, KVStore.zeros(shape, PAGE, torch.float32, CPU), FusedAttention())
 
 
 def token_logits(executor: Executor, tokens: list[int], chunk: int) -> torch.Tensor:
