@@ -184,7 +184,7 @@ class JobConfig(BaseModel):
     )
     flush_rows: Annotated[Integer, Field(ge=1, description="finished rows that force a commit")] = 256
     log_format: Annotated[
-        Literal["text", "json"], Field(description="lines on stderr; json is one object per line")
+        Literal["text", "json"], Field(description="form of the lines on stderr")
     ] = "text"
     max_failures: Annotated[
         int | str, BeforeValidator(_parse_failures), Field(description="failed rows tolerated: N or P%")

@@ -1,4 +1,4 @@
-"""Outputs kept as files. ``UPDATE_GOLDEN=1 python -m pytest tests`` writes them again; read the difference."""
+"""Outputs kept as files: ``UPDATE_GOLDEN=1 python -m pytest tests`` writes them; read the difference."""
 
 from __future__ import annotations
 

@@ -33,11 +33,12 @@ def convert(
 ) -> None:
     """Translate OpenAI batch files: requests to an input table, results to responses.
 
-    Body fields that would change the text and are not supported are refused by name. The body's model
-    passes through to the responses; which model answers is said by specbatch run --model.
+    A body field that would change the text and is not supported is refused
+    by name. Which model answers is said by specbatch run --model.
 
-    Example: specbatch convert batch.jsonl jobs.parquet && specbatch run jobs.parquet && specbatch convert
-    jobs.out answers.jsonl
+    Example: specbatch convert batch.jsonl jobs.parquet
+
+    And back: specbatch convert jobs.out answers.jsonl
     """
     # pyarrow takes a moment to import, and --help must not wait for it.
     from specbatch.table.openai_batch import requests_to_table, results_to_responses  # noqa: PLC0415

@@ -21,7 +21,7 @@ def doctor(
 ) -> None:
     """Describe this machine as a run would find it, and what is missing on it.
 
-    Always ends with exit code 0: it describes, and what is missing may not be needed.
+    Ends with exit code 0 whatever it finds: what is missing may not be needed.
 
     Example: specbatch doctor
     """

@@ -82,10 +82,12 @@ def run(
 ) -> None:
     """Answer every row of a table; started again, go on where it stopped.
 
-    Settings come from flags, SPECBATCH_* variables, the job file and ./specbatch.toml, in this order.
+    Settings come from flags, SPECBATCH_* variables, the job file and
+    ./specbatch.toml, in this order.
 
-    Exit codes: 0 all rows succeeded, 1 some failed, 2 nothing was run, 3 too few promises kept, 4 the
-    engine or the disk failed, 75 the run directory is in use, 130 and 143 stopped by a signal.
+    Exit codes: 0 all rows succeeded, 1 some failed, 2 nothing was run,
+    3 too few promises kept, 4 the engine or the disk failed, 75 the run
+    directory is in use, 130 and 143 stopped by a signal.
 
     Example: specbatch run jobs.parquet --max-tokens 64 --out answers
     """

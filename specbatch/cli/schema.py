@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,9 +30,9 @@ def schema(
     if as_json:
         print_json(columns)
         return
-    from rich.console import Console  # noqa: PLC0415 - not needed for --help
+    from specbatch.report.page import Page  # noqa: PLC0415 - rich, which --help does without
 
-    console = Console(file=sys.stdout, highlight=False)
+    console = Page().console
     with stdout_may_close():
         console.print("[bold]input[/bold]: prompt or messages is needed; all else is optional, null included")
         console.print(_table(columns["input"]))

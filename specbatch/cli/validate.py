@@ -39,10 +39,13 @@ def validate(
     ] = None,
     **flags: object,
 ) -> None:
-    """Check a job before it runs: columns, rows, prompts, deadlines. Takes the flags of specbatch run.
+    """Check a job before it runs: columns, rows, prompts, deadlines.
 
-    No weights are loaded and nothing is fetched or written. Exit code 0: every row would be answered;
-    1: some would be refused; 2: the run would not start.
+    Takes the flags of specbatch run. No weights are loaded, and nothing is
+    fetched or written.
+
+    Exit codes: 0 every row would be answered, 1 some would be refused,
+    2 the run would not start.
 
     Example: specbatch validate jobs.parquet --tokens-per-s 400
     """

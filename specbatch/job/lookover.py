@@ -6,20 +6,21 @@ import hashlib
 import json
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from specbatch.errors import RowFault
-from specbatch.rows import RawPrompt
+from specbatch.rows import RawPrompt, SamplingParams
 from specbatch.table.index import RowIndex
-from specbatch.table.parse import RowParser, plain
+from specbatch.table.parse import PARAMETER_RULES, RowParser, plain
 from specbatch.text.encoder import PromptEncoder
 
 _SPECIAL_TOKENS = 2
 _EXAMPLES = 3
+_REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,22 @@ class TextCheck:
         return wanted > 0 and (row + 1) * wanted // self.total > row * wanted // self.total
 
 
+@dataclass(frozen=True, slots=True)
+class _FastParser(RowParser):
+    """Remembers parameters: most rows of a table have those of another one."""
+
+    memo: dict[tuple[object, ...], SamplingParams] = field(default_factory=dict)
+
+    def params(self, cells: Mapping[str, object]) -> SamplingParams:
+        values = tuple(cells.get(name) for name in PARAMETER_RULES)
+        if cells.get("stop") is not None or values not in self.memo:
+            found = RowParser.params(self, cells)
+            if cells.get("stop") is None and len(self.memo) < _REMEMBERED:
+                self.memo[values] = found
+            return found
+        return self.memo[values]
+
+
 class Lookover:
     """Sees the batches of the first pass (:class:`specbatch.table.reader.BatchSink`).
 
@@ -89,9 +106,11 @@ class Lookover:
     """
 
     def __init__(self, parser: RowParser, text: TextCheck) -> None:
-        self._parser, self._text = parser, text
+        values = {item.name: getattr(parser, item.name) for item in fields(parser)}
+        self._parser, self._text = _FastParser(**values), text
         self._overhead: int | None = None
         self._prompts, self._ids = array("Q"), array("Q")
+        self._refused: set[int] = set()
         self.faults: dict[str, Fault] = {}
         self.max_tokens = array("q")
         self.prompt_tokens = array("q")
@@ -116,7 +135,10 @@ class Lookover:
                 self.max_tokens.append(raw.params.max_tokens)
 
     def refuse(self, code: str, row: int, message: str) -> None:
-        """Count a row that would not be answered."""
+        """Count a row that would not be answered; the first reason counts."""
+        if row in self._refused:
+            return
+        self._refused.add(row)
         fault = self.faults.setdefault(code, Fault(code))
         fault.rows += 1
         if len(fault.first) < _EXAMPLES:

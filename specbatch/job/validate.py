@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specbatch.config import JobConfig
 from specbatch.errors import ExitCode
@@ -125,15 +126,12 @@ def validate_job(config: JobConfig, sample: int, tokens_per_s: float | None, now
     look = Lookover(parser, text)
     index = table.index(parser, look)
     late = late_rows(index, 0.0)
-    if config.late == "drop":
-        for row in late:
-            look.refuse("deadline_passed", int(row), "the deadline is past, and late = 'drop' ends the row")
+    _refuse(look, index, late if config.late == "drop" else late[:0])
     max_tokens = np.frombuffer(look.max_tokens, np.int64)
-    output = int(max_tokens.sum())
     estimate = None
     if tokens_per_s is not None:
         missed = missed_deadlines(index, max_tokens, tokens_per_s, late)
-        estimate = Estimate(tokens_per_s, output / tokens_per_s, missed)
+        estimate = Estimate(tokens_per_s, float(max_tokens.sum()) / tokens_per_s, missed)
     missing = f"{config.model} is not on this machine yet: run specbatch model pull {config.model}"
     return Validation(
         files=tuple(source.name for source in table.sources),
@@ -149,12 +147,20 @@ def validate_job(config: JobConfig, sample: int, tokens_per_s: float | None, now
         tokens=_token_stats(look.prompt_tokens),
         tokenised_rows=look.tokenised,
         tokenizer_missing="" if text.encoder is not None else missing,
-        max_output_tokens=output,
+        max_output_tokens=int(max_tokens.sum()),
         repeated_prompts=look.repeated_prompts,
         repeated_ids=look.repeated_ids,
         faults=tuple(sorted(look.faults.values(), key=lambda fault: -fault.rows)),
         refused_rows=sum(fault.rows for fault in look.faults.values()),
     )
+
+
+def _refuse(look: Lookover, index: RowIndex, dropped: NDArray[np.int64]) -> None:
+    """Rows that only the whole table shows to be at fault."""
+    for row in np.flatnonzero(index.repeats_id):
+        look.refuse("duplicate_id", int(row), "column `id` names an earlier row; give every row its own")
+    for row in dropped:
+        look.refuse("deadline_passed", int(row), "the deadline is past, and late = 'drop' ends the row")
 
 
 def _text_check(config: JobConfig, total: int, sample: int) -> TextCheck:

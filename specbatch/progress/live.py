@@ -6,10 +6,12 @@ import time
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.table import Column
 
 from specbatch.progress.tally import Rate, Snapshot, Tally
 
 _REFRESH_S = 0.25
+_WIDE = 100
 
 
 class LiveReporter:
@@ -23,9 +25,10 @@ class LiveReporter:
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
+            # The numbers matter more than the bar, which takes what is left.
+            BarColumn(bar_width=None if console.width >= _WIDE else 10),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[detail]}"),
+            TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
         )
         self._progress = Progress(
             *columns, console=console, refresh_per_second=4, transient=True, expand=True
@@ -55,7 +58,8 @@ class LiveReporter:
         if now - self._drawn < _REFRESH_S or self._tally is None or self._rate is None:
             return
         self._drawn = now
-        self._progress.update(self._task, completed=self._tally.done, detail=self._rate.describe(snapshot))
+        detail = self._rate.describe(snapshot, short=self._progress.console.width < _WIDE)
+        self._progress.update(self._task, completed=self._tally.done, detail=detail)
 
     def close(self) -> None:
         """Remove the bar."""

@@ -74,13 +74,18 @@ class Rate:
             eta_s=(self._tally.total - self._tally.done) * elapsed / done if done else None,
         )
 
-    def describe(self, snapshot: Snapshot | None) -> str:
-        """Tokens per second, rows in flight, time left and attainment, as far as known."""
+    def describe(self, snapshot: Snapshot | None, short: bool = False) -> str:
+        """Tokens per second, rows in flight, time left and attainment, as far as known.
+
+        Args:
+            snapshot: The engine's latest.
+            short: For narrow terminals: without rows in flight.
+        """
         pace = self.pace(snapshot)
         parts: list[str] = []
         if snapshot is not None:
             parts.append(f"{pace.tokens_per_s:.0f} tokens/s")
-            parts.append(f"{snapshot.rows_in_flight} in flight")
+            parts += [] if short else [f"{snapshot.rows_in_flight} in flight"]
         if pace.eta_s is not None:
             parts.append(f"ETA {duration(pace.eta_s)}")
         if self._tally.failed:

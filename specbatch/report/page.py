@@ -13,6 +13,12 @@ from rich.text import Text
 _NAME_WIDTH = 11
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Say so, where the library would end the process with a code of its own."""
+        raise BrokenPipeError
+
+
 class Page:
     """Writes facts as they come.
 
@@ -22,7 +28,7 @@ class Page:
     """
 
     def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
-        self.console = Console(file=stream or sys.stdout, width=width, highlight=False)
+        self.console: Console = _Console(file=stream or sys.stdout, width=width, highlight=False)
 
     def fact(self, name: str, text: str) -> None:
         """A name and what there is to say; without a name, more on the one before."""

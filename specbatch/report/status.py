@@ -80,9 +80,13 @@ def read_status(path: Path) -> RunStatus:
     parts, rows, last_commit = _parts(directory, manifest, problems)
     last = manifest.attempts[-1] if manifest is not None and manifest.attempts else None
     state = _state(manifest, last, is_alive)
-    _look_for_results(directory, state, problems)
-    total = None if manifest is None else sum(_rows_of(entry) for entry in manifest.input)
-    done = total if total is not None and state is State.FINISHED else rows
+    if (path / "error.txt").is_file():
+        problems.append("error.txt: an attempt failed; the details are in this file")
+    total = None if manifest is None else _total(manifest)
+    done = rows
+    if state is State.FINISHED:
+        finished = _results_rows(directory, problems)
+        total, done = (total, done) if finished is None else (finished, finished)
     if total is not None and done > total:
         problems.append(f"parts hold {done} rows, the input has {total}: rows left the input since")
         done = total
@@ -177,18 +181,25 @@ def _state(manifest: Manifest | None, last: Attempt | None, is_alive: bool) -> S
     return State.KILLED if last.exit_code is None else State.STOPPED
 
 
-def _look_for_results(directory: RunDir, state: State, problems: list[str]) -> None:
-    if state is State.FINISHED:
-        for path in (directory.results, directory.summary):
-            if not path.is_file():
-                problems.append(f"{path.name}: missing; run the same command to write it again")
-    if (directory.path / "error.txt").is_file():
-        problems.append("error.txt: an attempt failed; the details are in this file")
+def _results_rows(directory: RunDir, problems: list[str]) -> int | None:
+    """Rows of the complete output of a finished run."""
+    if not directory.summary.is_file():
+        problems.append("summary.json: missing; run the same command to write it again")
+    try:
+        return int(pq.read_metadata(directory.results).num_rows)
+    except FileNotFoundError:
+        problems.append("results.parquet: missing; run the same command to write it again")
+    except (OSError, pa.ArrowException):
+        problems.append("results.parquet: damaged; delete it and run the same command")
+    return None
 
 
-def _rows_of(entry: dict[str, object]) -> int:
-    rows = entry.get("rows")
-    return rows if isinstance(rows, int) else 0
+def _total(manifest: Manifest) -> int | None:
+    """Rows of the job; only reading the input tells how many of them a condition keeps."""
+    if any("where" in entry for entry in manifest.input):
+        return None
+    rows = [entry.get("rows") for entry in manifest.input]
+    return sum(number for number in rows if isinstance(number, int))
 
 
 def age(moment: float, now: float | None = None) -> float:

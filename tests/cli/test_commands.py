@@ -1,0 +1,238 @@
+"""validate, status, schema, doctor, convert, completion; what happens when nobody reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from specbatch.config import JobConfig
+from specbatch.errors import ModelError
+from specbatch.job.validate import Deadlines, Estimate, validate_job
+from specbatch.report.status import read_status
+
+ROOT = Path(__file__).resolve().parents[2]
+FAKE = ROOT / "tests" / "job" / "fake_engine.py"
+AWKWARD = ROOT / "sample_data" / "awkward.parquet"
+HEAVY = ("torch", "transformers")
+
+
+def environment(**extra: str) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SPECBATCH_")}
+    return {**clean, "COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1", **extra}
+
+
+def specbatch(*args: str, cwd: Path, **extra: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "specbatch", *args]
+    return subprocess.run(
+        command, cwd=cwd, env=environment(**extra), capture_output=True, text=True, check=False
+    )
+
+
+def as_json(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The one object on stdout; nothing heavy was imported for it."""
+    imported = {line.split("|")[-1].strip() for line in result.stderr.splitlines() if "|" in line}
+    assert not imported & set(HEAVY)
+    content: dict[str, Any] = json.loads(result.stdout)
+    assert content["schema_version"] == 1
+    return content
+
+
+def start_fake_run(folder: Path, rows: int) -> subprocess.Popen[bytes]:
+    pq.write_table(pa.table({"prompt": [f"p{row}" for row in range(rows)]}), folder / "t.parquet")
+    command = [sys.executable, str(FAKE), "t.parquet", "t.out", "0.05"]
+    process = subprocess.Popen(command, cwd=folder, env=environment(PYTHONPATH=str(ROOT)))
+    limit = time.monotonic() + 60
+    while not list(folder.glob("t.out/parts/part-*")) and time.monotonic() < limit:
+        time.sleep(0.02)
+    return process
+
+
+@pytest.mark.model
+def test_validate_counts_what_a_run_would_refuse(tmp_path: Path) -> None:
+    result = specbatch("validate", str(AWKWARD), "--json", cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1")
+    found = as_json(result)
+    expected = [code for code in pq.read_table(AWKWARD)["expect"].to_pylist() if code != "answered"]
+    assert {fault["code"]: fault["rows"] for fault in found["faults"]} == {
+        code: expected.count(code) for code in expected
+    }
+    assert found["refused_rows"] == len(expected)
+    assert result.returncode == found["exit_code"] == 1
+    assert all(1 <= len(fault["first"]) <= 3 for fault in found["faults"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.model
+def test_validate_of_a_good_table_says_how_long_it_would_take(tmp_path: Path) -> None:
+    columns = {"prompt": ["a", "b", "a"], "deadline_s": [1.0, 4.0, -1.0], "max_tokens": [100, 100, 100]}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    config = JobConfig(input=(str(tmp_path / "t.parquet"),))
+    found = validate_job(config, 1000, 50.0, time.time())
+    assert found.exit_code == 0
+    assert found.estimate == Estimate(tokens_per_s=50.0, seconds=6.0, missed_deadlines=1)
+    assert found.deadlines == Deadlines(rows=3, past=1, earliest_s=1.0, latest_s=4.0)
+    assert found.repeated_prompts.rows == 1
+    assert found.repeated_prompts.first == ((2, 0),)
+    assert found.tokens is not None
+    assert found.tokens.sampled_rows == found.tokenised_rows == 3
+    dropped = validate_job(config.model_copy(update={"late": "drop"}), 1000, None, time.time())
+    assert dropped.exit_code == 1
+    assert [(fault.code, fault.rows) for fault in dropped.faults] == [("deadline_passed", 1)]
+    assert validate_job(config, 1, None, time.time()).tokenised_rows == 1
+
+
+@pytest.mark.model
+def test_validate_tokenises_every_row_that_might_be_too_long(tmp_path: Path) -> None:
+    prompts = ["short", "word " * 9000, "short", "\u00e9" * 4200, "b"]
+    pq.write_table(pa.table({"prompt": prompts, "max_tokens": [8, 8, 8, 8, 8188]}), tmp_path / "t.parquet")
+    found = validate_job(JobConfig(input=(str(tmp_path / "t.parquet"),)), 0, None, time.time())
+    assert found.tokenised_rows == 3
+    assert [(fault.code, [example.row for example in fault.first]) for fault in found.faults] == [
+        ("prompt_too_long", [1]),
+        ("max_tokens_exceeds_context", [4]),
+    ]
+
+
+def test_validate_without_the_model_says_what_it_could_not_check(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"prompt": ["x", None]}), tmp_path / "t.parquet")
+    result = specbatch("validate", "t.parquet", cwd=tmp_path, SPECBATCH_CACHE=str(tmp_path / "empty"))
+    assert result.returncode == 1
+    assert "smollm2-135m is not on this machine yet" in " ".join(result.stdout.split())
+    assert "1 row null_prompt" in result.stdout
+    with pytest.raises(ModelError):
+        validate_job(JobConfig(input=(str(tmp_path / "t.parquet"),), model="smollm3"), 0, None, time.time())
+
+
+def test_status_of_a_living_a_killed_and_a_finished_run(tmp_path: Path) -> None:
+    process = start_fake_run(tmp_path, 80)
+    alive = as_json(specbatch("status", "t.out", "--json", cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1"))
+    assert (alive["state"], alive["process"], alive["rows_total"]) == ("running", process.pid, 80)
+    assert 0 < alive["rows_done"] < 80
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    dead = asdict(read_status(tmp_path / "t.out"))
+    assert (dead["state"], dead["process"], dead["exit_code"], dead["attempts"]) == ("killed", None, None, 1)
+    assert alive["rows_done"] <= dead["rows_done"] < 80
+    assert dead["rows_per_s"] > 0
+    assert dead["last_commit"] > dead["started"]
+    subprocess.run(
+        [sys.executable, str(FAKE), "t.parquet", "t.out", "0"],
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=str(ROOT)),
+        check=True,
+    )
+    done = asdict(read_status(tmp_path / "t.out"))
+    assert (done["state"], done["rows_done"], done["attempts"], done["exit_code"]) == ("finished", 80, 2, 0)
+    assert not done["problems"]
+
+
+def test_status_tells_what_it_can_of_a_damaged_directory(tmp_path: Path) -> None:
+    process = start_fake_run(tmp_path, 6)
+    process.wait()
+    run = tmp_path / "t.out"
+    (run / "results.parquet").unlink()
+    first = min((run / "parts").glob("part-*"))
+    first.write_bytes(first.read_bytes()[:50])
+    found = read_status(run)
+    assert found.state == "finished"
+    assert [problem.split(":")[0] for problem in found.problems] == [
+        f"parts/{first.name}",
+        "results.parquet",
+    ]
+    (run / "run.json").write_text("{")
+    found = read_status(run)
+    assert (found.state, found.rows_done, found.rows_total) == ("unknown", 5, None)
+    assert any(problem.startswith("run.json: ") for problem in found.problems)
+    (run / "run.json").unlink()
+    assert any("run.json: missing" in problem for problem in read_status(run).problems)
+
+
+def test_schema_lists_input_and_output(tmp_path: Path) -> None:
+    found = as_json(specbatch("schema", "--json", cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1"))
+    assert {"prompt", "deadline"} <= {column["name"] for column in found["input"]}
+    assert {"name": "text", "type": "string", "nullable": True, "meaning": "the answer"} in found["output"]
+
+
+def test_doctor_describes_the_machine_and_what_is_missing(tmp_path: Path) -> None:
+    found = as_json(specbatch("doctor", "--json", cwd=tmp_path, SPECBATCH_CACHE=str(tmp_path / "none")))
+    assert found["packages"]["torch"]
+    assert 1 <= found["usable_cores"] <= found["cores"]
+    assert found["torch"]["error"] == ""
+    assert [meter["name"] for meter in found["meters"]] == ["RAPL", "NVML"]
+    assert any("specbatch model pull" in finding["fix"] for finding in found["missing"])
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("specbatch val", "validate"),
+        ("specbatch validate --tok", "--tokens-per-s"),
+        ("specbatch model p", "pull"),
+    ],
+)
+def test_the_shell_completes_commands_and_flags(tmp_path: Path, words: str, expected: str) -> None:
+    variables = {
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+        "_SPECBATCH_COMPLETE": "complete_bash",
+    }
+    script = "from specbatch.cli.main import main; import sys; sys.argv[0] = 'specbatch'; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert expected in result.stdout.split()
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_reader_that_leaves_changes_neither_the_exit_code_nor_prints_a_traceback(
+    tmp_path: Path, closed: str
+) -> None:
+    pq.write_table(pa.table({"prompt": ["x"]}), tmp_path / "t.parquet")
+    args = {"stdout": ["schema"], "stderr": ["run", "none.parquet"]}[closed]
+    reading, writing = os.pipe()
+    os.close(reading)
+    streams: dict[str, int] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, closed: writing}
+    command = [sys.executable, "-m", "specbatch", *args]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment(), text=True, **streams)  # type: ignore[call-overload]
+    os.close(writing)
+    out, err = process.communicate()
+    assert process.returncode == {"stdout": 0, "stderr": 2}[closed]
+    assert "Traceback" not in (out or "") + (err or "")
+
+
+def test_a_signal_that_comes_while_commands_are_imported_is_answered(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "from specbatch.cli import main\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer':\n"
+        "            os.kill(os.getpid(), signal.SIGTERM)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "main.main()\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 143
+    assert result.stderr.startswith("error: stopped by SIGTERM\n")
