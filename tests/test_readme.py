@@ -23,6 +23,7 @@ from specbatch.errors import ExitCode
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 TOOLS = runpy.run_path(str(ROOT / ".ci" / "readme_block.py"))
+COMMANDS = "run|validate|status|schema|convert|model|doctor"
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "jobs").glob("*.md"), *(ROOT / "sample_data").glob("*.md")]
 
 
@@ -77,6 +78,24 @@ def test_output_table_is_the_declared_schema() -> None:
     ] == documented
 
 
+def test_schema_command_says_what_the_output_table_says() -> None:
+    meaning = importlib.import_module("specbatch.table.meaning").OUTPUT_MEANING
+    documented = {name: text.replace("`", "") for name, _, text in table("table: output schema")}
+    assert {name: text.split(":")[0] for name, text in documented.items()} == meaning
+
+
+def test_every_input_column_has_a_meaning_and_stands_in_the_table() -> None:
+    kinds = importlib.import_module("specbatch.table.columns").KINDS
+    assert list(importlib.import_module("specbatch.table.meaning").INPUT_MEANING) == list(kinds)
+    columns = README.partition("## Your table")[2].partition("## What you get")[0]
+    assert not [name for name in kinds if f"`{name}`" not in columns]
+
+
+def test_commands_are_those_of_the_program() -> None:
+    commands = importlib.import_module("specbatch.cli.app")._COMMANDS
+    assert sorted(commands) == sorted(COMMANDS.split("|"))
+
+
 def test_every_error_code_of_a_row_is_documented() -> None:
     documented = {code for code, _ in table("table: error codes")}
     assert set(row_fault_codes()) <= documented
@@ -125,9 +144,9 @@ def all_options() -> Iterator[str]:
 def test_flags_exist(document: Path) -> None:
     text = document.read_text("utf-8")
     inline = re.findall(r"`((?:specbatch|-)[^`]*)`", text)
-    commands = [line for line in text.splitlines() if re.search(r"\bspecbatch (?:run|model)\b", line)]
+    commands = [line for line in text.splitlines() if re.search(rf"\bspecbatch (?:{COMMANDS})\b", line)]
     used = set(re.findall(r"(?<!\S)--[a-z][a-z-]*", "\n".join([*inline, *commands])))
-    assert used <= set(all_options())
+    assert used <= {*all_options(), "--help"}
 
 
 @pytest.mark.parametrize("marker", ["ci: run", "ci: check"])
