@@ -12,7 +12,7 @@ cpu = pytest.importorskip("specbatch_kernels.cpu")
 if not cpu.available():
     pytest.skip(cpu.unavailable_reason(), allow_module_level=True)
 
-from specbatch_kernels.cpu import ThreadPool  # noqa: E402
+from specbatch_kernels.cpu import ThreadPool, WeightArena  # noqa: E402
 from specbatch_kernels.cpu.linear import (  # noqa: E402
     PackedMatrix,
     WeightType,
@@ -160,6 +160,17 @@ def test_accumulate_adds_to_the_residual(isa: Isa, tokens: int) -> None:
     wanted = residual.double()
     linear_reference(x.double(), matrix, wanted, None, accumulate=True)
     assert_close(out, wanted)
+
+
+def test_arena_holds_matrices_apart() -> None:
+    sources = [random_source("q4_1", rows, 64, rows) for rows in (16, 33, 700)]
+    alone, arena = [pack(source, "q4_1") for source in sources], WeightArena(4096)
+    together = [pack(source, "q4_1", arena=arena) for source in sources]
+    assert all(torch.equal(a.data, b.data) for a, b in zip(alone, together, strict=True))
+    assert all(matrix.data.data_ptr() % 64 == 0 for matrix in together)
+    gate = pack_gated(sources[0], sources[0], "q4_1", arena=arena)
+    assert torch.equal(gate.data, pack_gated(sources[0], sources[0], "q4_1").data)
+    assert all(torch.equal(a.data, b.data) for a, b in zip(alone, together, strict=True))
 
 
 def test_nan_input_reaches_its_row_only() -> None:

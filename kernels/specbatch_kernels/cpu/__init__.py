@@ -26,6 +26,7 @@ from specbatch_kernels.cpu.linear import (
     unpack,
 )
 from specbatch_kernels.cpu.lookup import argmax, argmax_reference, lookup, lookup_reference
+from specbatch_kernels.cpu.memory import WeightArena, advise_large_pages
 from specbatch_kernels.cpu.native import KernelsUnavailableError, available, unavailable_reason
 from specbatch_kernels.cpu.norm import RmsNorm, rms_norm, rms_norm_reference
 from specbatch_kernels.cpu.pool import ThreadPool
@@ -46,7 +47,9 @@ __all__ = [
     "RmsNorm",
     "Rotary",
     "ThreadPool",
+    "WeightArena",
     "WeightType",
+    "advise_large_pages",
     "argmax",
     "argmax_reference",
     "available",

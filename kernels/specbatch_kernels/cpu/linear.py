@@ -14,6 +14,7 @@ import torch
 from torch.nn.functional import silu
 
 from specbatch_kernels.cpu import native
+from specbatch_kernels.cpu.memory import WeightArena
 from specbatch_kernels.cpu.norm import RmsNorm, rms_norm_reference
 from specbatch_kernels.cpu.pool import ThreadPool
 
@@ -65,13 +66,20 @@ def source_row_bytes(kind: WeightType, cols: int) -> int:
     return cols // BLOCK * _SOURCE_BYTES[kind]
 
 
-def pack(source: torch.Tensor, kind: WeightType, bias: torch.Tensor | None = None) -> PackedMatrix:
+def pack(
+    source: torch.Tensor,
+    kind: WeightType,
+    bias: torch.Tensor | None = None,
+    *,
+    arena: WeightArena | None = None,
+) -> PackedMatrix:
     """Repack a matrix for :func:`linear`.
 
     Args:
         source: float32 [rows, cols] for ``"f32"``, else uint8 [rows, bytes per row] as in a GGUF file.
         kind: What ``source`` holds.
         bias: float32 [rows], added to the result.
+        arena: Where the packed weights go; one arena for a whole model makes its passes faster.
 
     Raises:
         ValueError: Type or shape of an argument do not fit.
@@ -81,11 +89,13 @@ def pack(source: torch.Tensor, kind: WeightType, bias: torch.Tensor | None = Non
     row_map[:rows] = torch.arange(rows, dtype=torch.int32)
     if bias is not None:
         native.address("bias", bias, torch.float32, (rows,))
-    data, cols = _pack(source, kind, row_map)
+    data, cols = _pack(source, kind, row_map, arena or WeightArena(0))
     return PackedMatrix(data, rows, cols, kind, bias)
 
 
-def pack_gated(gate: torch.Tensor, up: torch.Tensor, kind: WeightType) -> PackedMatrix:
+def pack_gated(
+    gate: torch.Tensor, up: torch.Tensor, kind: WeightType, *, arena: WeightArena | None = None
+) -> PackedMatrix:
     """Repack the two matrices of a gated MLP for :func:`gated_linear`; arguments as in :func:`pack`.
 
     Raises:
@@ -99,11 +109,13 @@ def pack_gated(gate: torch.Tensor, up: torch.Tensor, kind: WeightType) -> Packed
     index[half:] = -1
     both = torch.stack([index, torch.where(index < 0, index, index + half)])
     row_map = both.reshape(2, groups, TILE // 2).transpose(0, 1).flatten().contiguous()
-    data, cols = _pack(torch.cat([gate, up]), kind, row_map)
+    data, cols = _pack(torch.cat([gate, up]), kind, row_map, arena or WeightArena(0))
     return PackedMatrix(data, 2 * half, cols, kind, gated=True)
 
 
-def _pack(source: torch.Tensor, kind: WeightType, row_map: torch.Tensor) -> tuple[torch.Tensor, int]:
+def _pack(
+    source: torch.Tensor, kind: WeightType, row_map: torch.Tensor, arena: WeightArena
+) -> tuple[torch.Tensor, int]:
     native.require()
     from specbatch_kernels.cpu import _native  # noqa: PLC0415 - missing where it was not compiled
 
@@ -115,7 +127,7 @@ def _pack(source: torch.Tensor, kind: WeightType, row_map: torch.Tensor) -> tupl
             raise ValueError(f"source: {source.shape[1]} bytes per row are not whole {kind} blocks")
     address = native.address("source", source, dtype, (None, None))
     tiles = row_map.numel() // TILE
-    data = torch.empty(_native.packed_bytes(_TYPES[kind], tiles, cols), dtype=torch.uint8)
+    data = arena.take(_native.packed_bytes(_TYPES[kind], tiles, cols))
     _native.pack(data.data_ptr(), _TYPES[kind], address, row_map.data_ptr(), tiles, cols)
     return data, cols
 

@@ -1,8 +1,11 @@
-/* Python bindings of the thread pool, and of the loops that measure the processor. */
+/* Python bindings of the thread pool, of the loops that measure the processor, and of memory advice. */
+#define _DEFAULT_SOURCE /* madvise */
 #include "bindings.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static int has_avx2(void) {
 #if defined(__x86_64__)
@@ -106,6 +109,19 @@ static PyObject *probe(PyObject *self, PyObject *args) {
     return sb_run_task(h, (sb_memory){0}, probe_task, &job);
 }
 
+static PyObject *advise_large_pages(PyObject *self, PyObject *args) {
+    (void)self;
+    unsigned long long address, size;
+    if (!PyArg_ParseTuple(args, "KK", &address, &size)) return NULL;
+#if defined(MADV_HUGEPAGE)
+    /* Whole small pages inside the range; the system looks for large ones among them. */
+    unsigned long long page = (unsigned long long)sysconf(_SC_PAGESIZE), start = (address + page - 1) / page * page;
+    unsigned long long end = (address + size) / page * page;
+    if (end > start) madvise((void *)start, end - start, MADV_HUGEPAGE);
+#endif
+    Py_RETURN_NONE;
+}
+
 PyObject *sb_run_task(const sb_handle *handle, sb_memory memory, sb_task task, void *job) {
     int failed;
     Py_BEGIN_ALLOW_THREADS
@@ -119,5 +135,6 @@ PyMethodDef sb_pool_methods[] = {
     {"best_isa", best_isa, METH_NOARGS, NULL},
     {"pool_new", pool_new, METH_VARARGS, NULL},
     {"probe", probe, METH_VARARGS, NULL},
+    {"advise_large_pages", advise_large_pages, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -69,7 +69,12 @@ SB_INLINE void direct(const sb_linear *l, const float *inputs, int64_t tile, con
     else
         direct_blocks(sum, data, stride, cols, inputs, tokens, tiles, type);
     SB_FOR(2, u, tiles, {
-        SB_FOR(4, t, tokens, finish_tile(l, tile + u, t, sum[2 * u * tokens + t], sum[(2 * u + 1) * tokens + t]);)
+        float sums[DIRECT_TOKENS * SB_TILE];
+        SB_FOR(4, t, tokens, {
+            v8_store(sums + t * SB_TILE, sum[2 * u * tokens + t]);
+            v8_store(sums + t * SB_TILE + 8, sum[(2 * u + 1) * tokens + t]);
+        })
+        finish_tile(l, tile + u, 0, tokens, sums);
     })
 }
 

@@ -8,33 +8,60 @@
 /* x * sigmoid(x). */
 SB_INLINE v8 v8_silu(v8 x) { return x / (v8_set1(1.0f) + v8_exp(-x)); }
 
-SB_INLINE void store_first(float *out, v8 x, int64_t count) {
-    if (count >= 8) {
-        v8_store(out, x);
+/* The first `count` lanes of eight; count is 1 to 8, and 8 almost always. */
+SB_INLINE v8 load_lanes(const float *p, int64_t count) {
+    return count == 8 ? v8_load(p) : v8_load_first(p, count);
+}
+SB_INLINE void store_lanes(float *p, v8 x, int64_t count) {
+    if (count == 8) {
+        v8_store(p, x);
         return;
     }
-    for (int i = 0; i < count; i++) out[i] = x[i];
+    for (int i = 0; i < count; i++) p[i] = x[i];
 }
 
-/* Eight outputs of one token, `count` of them inside the matrix. */
-SB_INLINE void finish_half(const sb_linear *l, int64_t row, int64_t token, v8 y) {
-    int64_t count = l->matrix.rows - row;
-    if (count <= 0) return;
-    float *out = l->out + token * l->matrix.rows + row;
-    if (l->matrix.bias)
-        y = y + (count >= 8 ? v8_load(l->matrix.bias + row) : v8_load_first(l->matrix.bias + row, count));
-    if (l->epilogue == SB_ACCUMULATE) y = (count >= 8 ? v8_load(out) : v8_load_first(out, count)) + y;
-    store_first(out, y, count);
+/* Lanes of the eight rows from `row` on that exist in a matrix of `rows` rows. */
+static int64_t lanes_left(int64_t row, int64_t rows) {
+    int64_t left = rows - row;
+    return left < 0 ? 0 : left < 8 ? left : 8;
 }
 
-SB_INLINE void finish_tile(const sb_linear *l, int64_t tile, int64_t token, v8 low, v8 high) {
+/* Eight rows of `tokens` tokens; sums of a token are SB_TILE apart. */
+SB_INLINE void finish_half(const sb_linear *l, int64_t row, int64_t first, int64_t tokens, const float *sums) {
+    const int64_t rows = l->matrix.rows, lanes = lanes_left(row, rows);
+    const int accumulate = l->epilogue == SB_ACCUMULATE;
+    if (!lanes) return;
+    const v8 bias = l->matrix.bias ? load_lanes(l->matrix.bias + row, lanes) : v8_zero();
+    float *out = l->out + first * rows + row;
+    for (int64_t t = 0; t < tokens; t++, out += rows, sums += SB_TILE) {
+        v8 y = v8_load(sums) + bias;
+        store_lanes(out, accumulate ? load_lanes(out, lanes) + y : y, lanes);
+    }
+}
+
+SB_INLINE void finish_gate(const sb_linear *l, int64_t tile, int64_t first, int64_t tokens, const float *sums) {
+    const int64_t width = l->matrix.rows / 2, row = tile * (SB_TILE / 2), lanes = lanes_left(row, width);
+    float *out = l->out + first * width + row;
+    for (int64_t t = 0; t < tokens; t++, out += width, sums += SB_TILE)
+        store_lanes(out, v8_silu(v8_load(sums)) * v8_load(sums + 8), lanes);
+}
+
+/* Takes the finished sums [tokens, SB_TILE] of one tile for the tokens from `first` on. */
+SB_OUTLINE void finish_tile(const sb_linear *l, int64_t tile, int64_t first, int64_t tokens, const float *sums) {
     if (l->epilogue == SB_GATE) {
-        int64_t half = l->matrix.rows / 2, at = tile * (SB_TILE / 2);
-        store_first(l->out + token * half + at, v8_silu(low) * high, half - at);
+        finish_gate(l, tile, first, tokens, sums);
         return;
     }
-    finish_half(l, tile * SB_TILE, token, low);
-    finish_half(l, tile * SB_TILE + 8, token, high);
+    finish_half(l, tile * SB_TILE, first, tokens, sums);
+    finish_half(l, tile * SB_TILE + 8, first, tokens, sums + 8);
+}
+
+/* Where finish_tile will write.  The tokens' outputs are far apart, often by a multiple of 4 KiB, and
+ * waiting for each of them there would take as long as computing several. */
+static void fetch_outputs(const sb_linear *l, int64_t tile, int64_t first, int64_t tokens) {
+    int64_t shrink = l->epilogue == SB_GATE ? 2 : 1, width = l->matrix.rows / shrink;
+    float *out = l->out + first * width + tile * SB_TILE / shrink;
+    for (int64_t t = 0; t < tokens; t++, out += width) __builtin_prefetch(out, 1, 3);
 }
 
 #endif

@@ -101,7 +101,9 @@ static void panel_round(const sb_linear *l, const float *inputs, int64_t tile, i
     int64_t cols = l->matrix.cols, unit = type == SB_F32 ? 1 : SB_QBLOCK, blocks = cols / unit;
     int64_t parts = (cols + PANEL_INPUTS - 1) / PANEL_INPUTS, first = group_start(l->tokens, from);
     const uint8_t *data = l->matrix.data + tile * sb_tile_bytes(type, cols);
+    int64_t tokens = group_start(l->tokens, to) - first;
     float *sums = scratch + PANEL_INPUTS * SB_TILE;
+    fetch_outputs(l, tile, first, tokens);
     for (int64_t p = 0; p < parts; p++) {
         int64_t begin = blocks * p / parts, end = blocks * (p + 1) / parts;
         const float *panel = panel_of(scratch, data, begin, end, type);
@@ -111,8 +113,7 @@ static void panel_round(const sb_linear *l, const float *inputs, int64_t tile, i
                         (end - begin) * unit, p == 0, count);
         }
     }
-    for (int64_t t = first; t < group_start(l->tokens, to); t++, sums += SB_TILE)
-        finish_tile(l, tile, t, v8_load(sums), v8_load(sums + 8));
+    finish_tile(l, tile, first, tokens, sums);
 }
 
 static void panel_tiles(const sb_linear *l, const float *inputs, int64_t tile, int64_t end, float *scratch) {
