@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from specbatch_kernels.cpu import ThreadPool, available, unavailable_reason
@@ -28,13 +29,22 @@ KV_SHARE = 0.25
 """Share of the available memory that ``kv_memory = "auto"`` takes at most."""
 
 
-def build_executor(
-    job: JobConfig, files: ModelFiles, config: ModelConfig
-) -> tuple[Executor, Mapping[str, str]]:
-    """Load the weights into the fastest exact executor this machine has.
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An executor and what there is to say about it.
 
-    Returns:
-        The executor, and what of it can change a row's last bits.
+    Attributes:
+        numerics: What of it can change a row's last bits.
+        notice: Why it is slower than it could be; empty when it is not.
+    """
+
+    executor: Executor
+    numerics: Mapping[str, str]
+    notice: str = ""
+
+
+def build_executor(job: JobConfig, files: ModelFiles, config: ModelConfig) -> Built:
+    """Load the weights into the fastest exact executor this machine has.
 
     Raises:
         ModelError: The weights cannot be used.
@@ -50,12 +60,17 @@ def build_executor(
         pool = ThreadPool(threads)
         decoder = build_packed(config, load_stored(files, config, job.quantize))
         compiled = CompiledExecutor(decoder, store, pool)
-        return compiled, {**here, "kernels": f"compiled-{pool.isa}"}
+        return Built(compiled, {**here, "kernels": f"compiled-{pool.isa}"})
     make_linear = choose_linear(device, layer_shapes(config))
     attention = _attention(config, device)
     weights = load_weights(files, config, job.quantize)
     executor = TorchExecutor(build_decoder(config, weights, make_linear, dtype, device), store, attention)
-    return executor, {**here, "kernels": f"torch-{make_linear.__name__}-{attention.name}"}
+    numerics = {**here, "kernels": f"torch-{make_linear.__name__}-{attention.name}"}
+    missing = device.type == "cpu" and not available()
+    notice = (
+        f"slower than it could be, compiled kernels are missing: {unavailable_reason()}" if missing else ""
+    )
+    return Built(executor, numerics, notice)
 
 
 def _compiled(job: JobConfig, device: torch.device) -> bool:

@@ -86,6 +86,11 @@ class Engine(Protocol):
         """Device class, number format and kernels: what can change a row's last bits."""
         ...
 
+    @property
+    def notice(self) -> str:
+        """One line the user should know, such as why it is slower than it could be; mostly empty."""
+        ...
+
     def run(self, feed: Feed, host: Host) -> EngineStats:
         """Answer every row of the feed, or stop early when the host asks for it."""
         ...

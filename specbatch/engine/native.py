@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from specbatch.config import JobConfig
-from specbatch.engine.build import build_executor
+from specbatch.engine.build import Built, build_executor
 from specbatch.engine.feed import Feed, Host
 from specbatch.engine.loop import Loop, Target
 from specbatch.ledger import EngineStats
@@ -23,16 +24,24 @@ class NativeEngine:
         target: The loaded model.
         encoder: Chat template and tokenizer.
         job: The job's settings.
-        numerics: What can change a row's last bits.
+        built: What the target's executor is made of.
     """
 
-    def __init__(
-        self, target: Target, encoder: PromptEncoder, job: JobConfig, numerics: Mapping[str, str]
-    ) -> None:
+    def __init__(self, target: Target, encoder: PromptEncoder, job: JobConfig, built: Built) -> None:
         self.target = target
         self._job = job
         self.encoder = encoder
-        self.numerics = numerics
+        self._built = built
+
+    @property
+    def numerics(self) -> Mapping[str, str]:
+        """Device class, number format and kernels: what can change a row's last bits."""
+        return self._built.numerics
+
+    @property
+    def notice(self) -> str:
+        """Why it is slower than it could be; empty when it is not."""
+        return self._built.notice
 
     @property
     def config(self) -> ModelConfig:
@@ -44,16 +53,21 @@ class NativeEngine:
         return Loop(self.target, self._job, feed, host).run()
 
 
-def open_engine(job: JobConfig, files: ModelFiles) -> NativeEngine:
+def open_engine(job: JobConfig, files: ModelFiles, started: datetime | None = None) -> NativeEngine:
     """Load a model and everything around it.
+
+    Args:
+        job: The job.
+        files: The model.
+        started: The present, for chat templates that print a date; ``None`` is the clock.
 
     Raises:
         ModelError: The model cannot be run by this engine.
         UsageError: The device is not there, or the K/V memory is too small.
     """
     config = ModelConfig.from_directory(files.directory)
-    executor, numerics = build_executor(job, files, config)
+    built = build_executor(job, files, config)
     tokenizer = Tokenizer.load(files.directory)
-    template = ChatTemplate.load(files.directory)
+    template = ChatTemplate.load(files.directory, started)
     encoder = PromptEncoder(tokenizer, template, config, job.system, job.raw_prompts)
-    return NativeEngine(Target(config, tokenizer, executor), encoder, job, numerics)
+    return NativeEngine(Target(config, tokenizer, built.executor), encoder, job, built)

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,14 +40,15 @@ from specbatch.table.spool import Spool
 if TYPE_CHECKING:  # the engine's room imports torch
     from specbatch.engine.feed import Engine
 
-EngineFactory = Callable[[JobConfig, ModelFiles], "Engine"]
+EngineFactory = Callable[[JobConfig, ModelFiles, datetime], "Engine"]
+"""Job, model and first start of the run → engine."""
 
 
-def open_native_engine(config: JobConfig, files: ModelFiles) -> Engine:
+def open_native_engine(config: JobConfig, files: ModelFiles, started: datetime) -> Engine:
     """The engine of a real run; importing it takes seconds, so that is left until it is needed."""
     from specbatch.engine.open import open_engine  # noqa: PLC0415
 
-    return open_engine(config, files)
+    return open_engine(config, files, started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ class _Run:
             if not rows.left.any():
                 return index.keys
             self._reporter.phase("loading model")
-            engine = self._around.open_engine(self._config, files)
+            engine = self._open_engine(files)
             self._attempts.check_numerics(engine.numerics, started=not rows.left.all())
             fetcher = RowFetcher(index, parser, spool)
             feed = TableFeed(fetcher, engine.encoder.encode, rows.left)
@@ -174,6 +176,13 @@ class _Run:
                 self._attempts.record_stats(stats.as_dict())
             stop.check()
             return index.keys
+
+    def _open_engine(self, files: ModelFiles) -> Engine:
+        started = datetime.fromtimestamp(self._attempts.manifest.epoch).astimezone()
+        engine = self._around.open_engine(self._config, files, started)
+        if engine.notice:
+            self._reporter.message(engine.notice)
+        return engine
 
     def finish(self, keys: Keys, interrupts: Interrupts) -> RunOutcome:
         """Put results and summary in place."""

@@ -90,7 +90,7 @@ def claim(directory: RunDir, config: JobConfig, files: ModelFiles, table: InputT
     model: dict[str, object] = {
         "name": files.name,
         "format": files.format,
-        "quantization": files.quantization,
+        "quantization": config.quantize or files.quantization,
         "digest": files.digest,
     }
     return Manifest.create(config, current, model, table.fingerprint(), now)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -59,6 +60,7 @@ class FakeEngine:
     """Answers the feed most urgent row first, one per step."""
 
     numerics: Mapping[str, str] = field(default_factory=lambda: NUMERICS)
+    notice: str = ""
     seconds_per_row: float = 0.0
     before_row: Callable[[int], None] = lambda _row: None
     choose: Callable[[list[int]], list[int]] = lambda rows: rows
@@ -146,7 +148,7 @@ class World:
     def surroundings(self) -> Surroundings:
         return Surroundings(self.open_engine, self.find_model, lambda: self.reporter, self.wall)
 
-    def open_engine(self, _config: JobConfig, _files: ModelFiles) -> Engine:
+    def open_engine(self, _config: JobConfig, _files: ModelFiles, _started: datetime) -> Engine:
         self.opened += 1
         return cast("Engine", self.engine)
 

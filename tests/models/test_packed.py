@@ -131,13 +131,14 @@ def test_kernels_can_be_chosen_and_are_part_of_the_numerics(tmp_path: Path) -> N
     files = resolve_model(str(tmp_path), report=lambda _: None)
     config = ModelConfig.from_directory(tmp_path)
     settings: dict[str, Any] = {"input": ("x",), "kv_memory": 2**24, "device": "cpu"}
-    executor, numerics = build_executor(JobConfig(**settings, kernels="torch"), files, config)
-    assert isinstance(executor, TorchExecutor)
-    assert numerics["kernels"] == "torch-PackedLinear-fused"
+    built = build_executor(JobConfig(**settings, kernels="torch"), files, config)
+    assert isinstance(built.executor, TorchExecutor)
+    assert built.numerics["kernels"] == "torch-PackedLinear-fused"
     if available():
-        executor, numerics = build_executor(JobConfig(**settings), files, config)
-        assert isinstance(executor, CompiledExecutor)
-        assert numerics["kernels"].startswith("compiled-")
+        built = build_executor(JobConfig(**settings), files, config)
+        assert isinstance(built.executor, CompiledExecutor)
+        assert built.numerics["kernels"].startswith("compiled-")
+        assert not built.notice
 
 
 def test_without_compiled_kernels_torch_does_the_work_unless_they_are_demanded(
@@ -149,6 +150,8 @@ def test_without_compiled_kernels_torch_does_the_work_unless_they_are_demanded(
     files = resolve_model(str(tmp_path), report=lambda _: None)
     config = ModelConfig.from_directory(tmp_path)
     settings: dict[str, Any] = {"input": ("x",), "kv_memory": 2**24, "device": "cpu"}
-    assert isinstance(build_executor(JobConfig(**settings), files, config)[0], TorchExecutor)
+    built = build_executor(JobConfig(**settings), files, config)
+    assert isinstance(built.executor, TorchExecutor)
+    assert "no compiler was found" in built.notice
     with pytest.raises(UsageError, match="no compiler was found"):
         build_executor(JobConfig(**settings, kernels="compiled"), files, config)
