@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ Files = Sequence[Mapping[str, object]]
 """Fingerprints of a job's files."""
 
 _LOCK = ".lock"
+_PROBE_SECONDS = 0.1
 _MADE = ("results.parquet", "summary.json", "decisions.parquet", "error.txt", "run.json")
 # What may be there without a manifest: the remains of a run that was being cleared or begun.
 _REMAINS = frozenset({"parts", ".run.json.tmp", _LOCK})
@@ -214,7 +216,7 @@ def _remove_if_unused(path: Path) -> None:
 
 def _lock(handle: int, path: Path) -> None:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _try_lock(handle)
     except BlockingIOError:
         holder = os.pread(handle, 32, 0).decode(errors="replace").strip()
         raise LockedError(
@@ -223,3 +225,12 @@ def _lock(handle: int, path: Path) -> None:
         ) from None
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+
+
+def _try_lock(handle: int) -> None:
+    """Twice: whoever asks whether a run is alive tries the lock, too, for some microseconds."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(_PROBE_SECONDS)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

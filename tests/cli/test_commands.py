@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +22,7 @@ from specbatch.config import JobConfig
 from specbatch.errors import ModelError
 from specbatch.job.validate import Deadlines, Estimate, validate_job
 from specbatch.report.status import read_status
+from specbatch.table.rundir import locked
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = ROOT / "tests" / "job" / "fake_engine.py"
@@ -236,3 +239,13 @@ def test_a_signal_that_comes_while_commands_are_imported_is_answered(tmp_path: P
     )
     assert result.returncode == 143
     assert result.stderr.startswith("error: stopped by SIGTERM\n")
+
+
+def test_looking_at_a_run_does_not_lock_out_one_that_starts(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with (tmp_path / "out" / ".lock").open("w") as probe:
+        fcntl.flock(probe, fcntl.LOCK_SH)
+        timer = threading.Timer(0.02, lambda: fcntl.flock(probe, fcntl.LOCK_UN))
+        timer.start()
+        with locked(tmp_path / "out"):
+            timer.join()
