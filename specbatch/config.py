@@ -183,9 +183,7 @@ class JobConfig(BaseModel):
         5.0
     )
     flush_rows: Annotated[Integer, Field(ge=1, description="finished rows that force a commit")] = 256
-    log_format: Annotated[
-        Literal["text", "json"], Field(description="form of the lines on stderr")
-    ] = "text"
+    log_format: Annotated[Literal["text", "json"], Field(description="form of the lines on stderr")] = "text"
     max_failures: Annotated[
         int | str, BeforeValidator(_parse_failures), Field(description="failed rows tolerated: N or P%")
     ] = 0
