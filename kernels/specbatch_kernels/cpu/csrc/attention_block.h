@@ -1,8 +1,12 @@
-/* Attention of a group of queries of one K/V head over one block of at most SB_BLOCK keys.
+/* Attention of a tile's queries over one block of at most SB_BLOCK keys.
  *
  * A score is eight chains of multiply-adds over head_dim (one per lane) and one fixed tree of
- * additions; a value sum is one chain over the keys in logical order.  How queries and keys are
- * tiled changes no bit.
+ * additions; a value sum is one chain over the keys in logical order.  How queries, keys and heads
+ * are tiled changes no bit.
+ *
+ * Keys, then values, are walked in chunks of whole slots that all heads use before the next chunk.
+ * Meanwhile the slots of the next block are fetched in their order in memory, a few lines per key:
+ * the processor does not foresee jumps from slot to slot, and it stalls on many lines at once.
  */
 #ifndef SB_ATTENTION_BLOCK_H
 #define SB_ATTENTION_BLOCK_H
@@ -10,42 +14,52 @@
 #include "attention.h"
 #include "simd.h"
 
-/* Keys and values of one K/V head in one block. */
-typedef struct {
-    const float *keys, *values; /* of the head in slot 0 */
-    const int64_t *offsets;     /* of the keys' slots, in floats */
-    int count;
-} head_block;
+/* Floats of a chunk: leaves room for queries, scores and sums in the first-level cache. */
+#define CHUNK_FLOATS 3072
 
-/* The slots of the block that comes after, fetched piece by piece while this one is computed: the
- * processor does not foresee jumps from slot to slot, and memory likes whole slots in order. */
+/* Some keys, or their values. */
 typedef struct {
     const float *cache;
-    const int64_t *offsets;
-    int count;                 /* keys left */
-    int64_t part, piece, slot; /* floats: fetched of the first key left; per step; per slot */
+    const int64_t *offsets; /* of the slots, in floats */
+    int count;
+} slot_list;
+
+/* Slots that are wanted later, piece by piece. */
+typedef struct {
+    slot_list left;
+    int64_t part, piece, slot; /* floats: fetched of the first slot left; per fetch; per slot */
+    int burst;                 /* fetches per key and head of the block at work, so that all get done */
 } fetcher;
 
-/* Working memory of one worker for one block. */
+/* One block of a tile and the working memory for it.  Queries are ordered by K/V head. */
 typedef struct {
-    head_block now;
-    fetcher next_keys, next_values;
+    int64_t dim, kv_heads, slot; /* floats per head; heads; floats per slot */
+    float scale;
+    slot_list keys, values;
+    fetcher next_keys, next_values; /* of the block that probably comes after */
     float *scores;       /* [queries, SB_BLOCK] */
     const float **query; /* [queries] */
     float **record;      /* [queries] */
     int *valid;          /* [queries] keys of the block the query attends to */
-    int queries;
+    int head_queries;    /* queries of one K/V head */
 } attention_work;
 
-SB_INLINE void fetch_piece(fetcher *f) {
-    if (f->count == 0) return;
-    const float *from = f->cache + *f->offsets + f->part;
-    for (int64_t d = 0; d < f->piece; d += 16) __builtin_prefetch(from + d, 0, 2);
-    f->part += f->piece;
-    if (f->part < f->slot) return;
-    f->part = 0;
-    f->offsets++;
-    f->count--;
+SB_INLINE void fetch_pieces(fetcher *f) {
+    for (int i = 0; i < f->burst && f->left.count; i++) {
+        const float *from = f->left.cache + *f->left.offsets + f->part;
+        for (int64_t d = 0; d < f->piece; d += 16) __builtin_prefetch(from + d, 0, 3);
+        f->part += f->piece;
+        if (f->part < f->slot) continue;
+        f->part = 0;
+        f->left.offsets++;
+        f->left.count--;
+    }
+}
+
+/* Keys per chunk: whole slots, in multiples of the four keys that are scored together. */
+static int chunk_keys(const attention_work *w) {
+    int64_t keys = CHUNK_FLOATS / w->slot / 4 * 4;
+    return keys < 4 ? 4 : keys < SB_BLOCK ? (int)keys : SB_BLOCK;
 }
 
 /* Eight floats from d on; lanes past the end of the row are 0. */
@@ -53,8 +67,8 @@ SB_INLINE v8 load_row(const float *row, int64_t d, int64_t dim) {
     return d + 8 <= dim ? v8_load(row + d) : v8_load_first(row + d, dim - d);
 }
 
-SB_INLINE void score_chunk(v8 *sum, const float *const *query, const float *const *key, const int nq, int64_t d,
-                           int64_t dim) {
+SB_INLINE void score_step(v8 *sum, const float *const *query, const float *const *key, const int nq, int64_t d,
+                          int64_t dim) {
     v8 q[3];
     SB_FOR(4, i, nq, q[i] = load_row(query[i], d, dim);)
     SB_FOR(4, j, 4, {
@@ -63,26 +77,29 @@ SB_INLINE void score_chunk(v8 *sum, const float *const *query, const float *cons
     })
 }
 
-/* Scores of `nq` <= 3 queries (a constant once inlined) against four keys. */
-SB_INLINE void score_tile(const attention_work *w, int first, int j, int64_t dim, const int nq) {
+/* Scores of `nq` <= 3 queries (a constant once inlined) against the four keys from j on. */
+SB_INLINE void score_tile(const attention_work *w, int first, int64_t head, int j, const int nq) {
     v8 sum[12];
-    const float *query[3], *key[4];
+    const float *query[3], *key[4], *cache = w->keys.cache + head * w->dim;
+    int64_t last = w->keys.count - 1;
     SB_FOR(12, i, 4 * nq, sum[i] = v8_zero();)
     SB_FOR(4, i, nq, query[i] = w->query[first + i];)
     /* Past the last key it is repeated: computed and never used. */
-    SB_FOR(4, i, 4, key[i] = w->now.keys + w->now.offsets[j + i < w->now.count ? j + i : w->now.count - 1];)
+    SB_FOR(4, i, 4, key[i] = cache + w->keys.offsets[j + i < last ? j + i : last];)
     int64_t d = 0;
-    for (; d + 8 <= dim; d += 8) score_chunk(sum, query, key, nq, d, d + 8);
-    if (d < dim) score_chunk(sum, query, key, nq, d, dim);
+    for (; d + 8 <= w->dim; d += 8) score_step(sum, query, key, nq, d, d + 8);
+    if (d < w->dim) score_step(sum, query, key, nq, d, w->dim);
     SB_FOR(4, i, nq, v8_sum4(w->scores + (first + i) * SB_BLOCK + j, sum + 4 * i);)
 }
 
-static void score_group(attention_work *w, int first, int count, int64_t dim) {
-    for (int j = 0; j < w->now.count; j += 4) {
-        for (int i = 0; first == 0 && i < 4; i++) fetch_piece(&w->next_keys);
-        if (count == 3) score_tile(w, first, j, dim, 3);
-        if (count == 2) score_tile(w, first, j, dim, 2);
-        if (count == 1) score_tile(w, first, j, dim, 1);
+/* The first group of a head fetches for all. */
+static void score_group(attention_work *w, int first, int count, int64_t head, int from, int to) {
+    int fetches = first == (int)head * w->head_queries;
+    for (int j = from; j < to; j += 4) {
+        for (int i = 0; fetches && i < 4; i++) fetch_pieces(&w->next_keys);
+        if (count == 3) score_tile(w, first, head, j, 3);
+        if (count == 2) score_tile(w, first, head, j, 2);
+        if (count == 1) score_tile(w, first, head, j, 1);
     }
 }
 
@@ -106,62 +123,80 @@ static void exponentiate(float *scores, int valid, float scale, float *record) {
 }
 
 /* Adds keys [from, to) to `nv` vectors of the value sums of `nq` queries; from = 0 starts the sums. */
-SB_INLINE void value_tile(attention_work *w, int first, int from, int to, const int nq, const int nv, int64_t d,
-                          int64_t dim) {
+SB_INLINE void value_tile(attention_work *w, int first, const float *values, int from, int to, const int nq,
+                          const int nv, int64_t d, int64_t dim) {
     v8 sum[12];
     float *out[3];
-    const head_block now = w->now;
     const float *p = w->scores + first * SB_BLOCK;
+    const int64_t *offsets = w->values.offsets;
     fetcher ahead = w->next_values;
-    if (first || d) ahead.count = 0; /* once per block is enough */
+    const int fetches = d == 0 && first % w->head_queries == 0; /* the first group of a head fetches for all */
+    if (!fetches) ahead.left.count = 0;
     SB_FOR(4, i, nq, out[i] = w->record[first + i] + SB_RECORD_HEAD + d;)
     SB_FOR(12, i, nq *nv, sum[i] = from ? v8_load(out[i / nv] + 8 * (i % nv)) : v8_zero();)
     for (int j = from; j < to; j++) {
-        const float *row = now.values + now.offsets[j];
+        const float *row = values + offsets[j];
         v8 weight[3];
-        fetch_piece(&ahead);
+        fetch_pieces(&ahead);
         SB_FOR(4, i, nq, weight[i] = v8_set1(p[i * SB_BLOCK + j]);)
         SB_FOR(4, k, nv, {
             v8 v = load_row(row, d + 8 * k, dim);
             SB_FOR(4, i, nq, sum[i * nv + k] = v8_fma(weight[i], v, sum[i * nv + k]);)
         })
     }
-    if (!first && !d) w->next_values = ahead;
+    if (fetches) w->next_values = ahead;
     SB_FOR(12, i, nq *nv, v8_store(out[i / nv] + 8 * (i % nv), sum[i]);)
 }
 
 /* Whole vectors first: the extent given to the tile tells the compiler that no row ends inside it. */
-SB_INLINE void value_sums(attention_work *w, int first, int from, int to, int64_t dim, const int nq) {
+SB_INLINE void value_sums(attention_work *w, int first, int64_t head, int from, int to, const int nq) {
+    const float *values = w->values.cache + head * w->dim;
     int64_t d = 0;
-    for (; d + 32 <= dim; d += 32) value_tile(w, first, from, to, nq, 4, d, d + 32);
-    for (; d + 8 <= dim; d += 8) value_tile(w, first, from, to, nq, 1, d, d + 8);
-    if (d < dim) value_tile(w, first, from, to, nq, 1, d, dim);
+    for (; d + 32 <= w->dim; d += 32) value_tile(w, first, values, from, to, nq, 4, d, d + 32);
+    for (; d + 8 <= w->dim; d += 8) value_tile(w, first, values, from, to, nq, 1, d, d + 8);
+    if (d < w->dim) value_tile(w, first, values, from, to, nq, 1, d, w->dim);
 }
 
-/* Queries that see fewer keys than their neighbours must not read the others' values (0 x NaN is
- * NaN), so a group shares the keys that all of it sees and each query adds its own rest. */
-static void value_group(attention_work *w, int first, int count, int64_t dim) {
-    int common = SB_BLOCK;
-    for (int i = first; i < first + count; i++) common = w->valid[i] < common ? w->valid[i] : common;
-    if (common && count == 3) value_sums(w, first, 0, common, dim, 3);
-    if (common && count == 2) value_sums(w, first, 0, common, dim, 2);
-    if (common && count == 1) value_sums(w, first, 0, common, dim, 1);
+static int smallest(int a, int b) { return a < b ? a : b; }
+
+/* Adds the keys [from, to) that each query attends to.  Queries that see fewer keys than their
+ * neighbours must not read the others' values (0 x NaN is NaN), so a group shares the keys that all
+ * of it sees and each query adds its own rest. */
+static void value_group(attention_work *w, int first, int count, int64_t head, int from, int to) {
+    int common = to;
+    for (int i = first; i < first + count; i++) common = smallest(common, w->valid[i]);
+    if (common < from) common = from;
+    if (common > from && count == 3) value_sums(w, first, head, from, common, 3);
+    if (common > from && count == 2) value_sums(w, first, head, from, common, 2);
+    if (common > from && count == 1) value_sums(w, first, head, from, common, 1);
     for (int i = first; i < first + count; i++)
-        if (w->valid[i] > common) value_sums(w, i, common, w->valid[i], dim, 1);
+        if (smallest(w->valid[i], to) > common) value_sums(w, i, head, common, smallest(w->valid[i], to), 1);
 }
 
 /* Four queries go as two pairs: one alone has too few sums to hide the latency of an addition. */
 static int group_size(int left) { return left == 4 || left == 2 ? 2 : left < 3 ? left : 3; }
 
-/* One block for all queries of the work. */
-static void attend_block(attention_work *w, int64_t dim, float scale) {
-    for (int i = 0, n; i < w->queries; i += n) {
-        n = group_size(w->queries - i);
-        score_group(w, i, n, dim);
-        for (int q = i; q < i + n; q++)
-            if (w->valid[q]) exponentiate(w->scores + q * SB_BLOCK, w->valid[q], scale, w->record[q]);
-        value_group(w, i, n, dim);
+typedef void (*group_function)(attention_work *w, int first, int count, int64_t head, int from, int to);
+
+/* Runs `group` for all queries of all heads, chunk by chunk. */
+static void walk(attention_work *w, group_function group, int count) {
+    int size = chunk_keys(w);
+    for (int from = 0; from < count; from += size) {
+        for (int64_t head = 0; head < w->kv_heads; head++) {
+            int first = (int)head * w->head_queries;
+            for (int i = 0, n; i < w->head_queries; i += n) {
+                n = group_size(w->head_queries - i);
+                group(w, first + i, n, head, from, smallest(from + size, count));
+            }
+        }
     }
+}
+
+static void attend_block(attention_work *w) {
+    walk(w, score_group, w->keys.count);
+    for (int i = 0; i < (int)w->kv_heads * w->head_queries; i++)
+        if (w->valid[i]) exponentiate(w->scores + i * SB_BLOCK, w->valid[i], w->scale, w->record[i]);
+    walk(w, value_group, w->values.count);
 }
 
 #endif

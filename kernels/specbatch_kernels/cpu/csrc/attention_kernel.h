@@ -11,8 +11,8 @@ typedef struct {
     const sb_attention_data *data;
     attention_work work;
     int64_t offsets[2][SB_BLOCK]; /* of the block at work and of the one after */
-    float *block;  /* [queries, record]: one block of one K/V head */
-    float *folded; /* [tile tokens, heads, record]: all blocks so far */
+    float *block;                 /* [queries, record]: one block */
+    float *folded;                /* [tile tokens, heads, record]: all blocks so far */
 } attention_worker;
 
 static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -22,29 +22,30 @@ typedef struct {
 } attention_layout;
 
 static attention_layout layout_of(const sb_attention_shape *s) {
-    size_t queries = (size_t)(sb_tile_tokens(s) * (s->heads / s->kv_heads));
-    size_t rows = (size_t)(sb_tile_tokens(s) * s->heads), record = (size_t)sb_record(s) * sizeof(float);
+    size_t queries = (size_t)(sb_tile_tokens(s) * s->heads), record = (size_t)sb_record(s) * sizeof(float);
     attention_layout l = {0};
     l.query = l.scores + round_up(queries * SB_BLOCK * sizeof(float));
     l.record = l.query + round_up(queries * sizeof(float *));
     l.valid = l.record + round_up(queries * sizeof(float *));
     l.block = l.valid + round_up(queries * sizeof(int));
     l.folded = l.block + round_up(queries * record);
-    l.total = l.folded + round_up(rows * record);
+    l.total = l.folded + round_up(queries * record);
     return l;
 }
 
 static size_t attention_scratch(const sb_attention_shape *shape) { return layout_of(shape).total; }
 
 static attention_worker worker_of(const sb_attention_plan *plan, const sb_attention_data *data, char *scratch) {
-    attention_layout l = layout_of(&plan->shape);
-    attention_worker w = {.plan = plan, .data = data};
-    w.work.scores = (float *)(scratch + l.scores);
-    w.work.query = (const float **)(scratch + l.query);
-    w.work.record = (float **)(scratch + l.record);
-    w.work.valid = (int *)(scratch + l.valid);
-    w.block = (float *)(scratch + l.block);
-    w.folded = (float *)(scratch + l.folded);
+    const sb_attention_shape *s = &plan->shape;
+    attention_layout l = layout_of(s);
+    attention_worker w = {
+        .plan = plan, .data = data, .block = (float *)(scratch + l.block), .folded = (float *)(scratch + l.folded),
+        .work = {
+            .dim = s->head_dim, .kv_heads = s->kv_heads, .slot = s->kv_heads * s->head_dim, .scale = data->scale,
+            .scores = (float *)(scratch + l.scores), .query = (const float **)(scratch + l.query),
+            .record = (float **)(scratch + l.record), .valid = (int *)(scratch + l.valid),
+        },
+    };
     return w;
 }
 
@@ -98,27 +99,29 @@ static void finish(const attention_worker *w, int64_t token, int64_t head, const
     for (int64_t d = 0; d < s->head_dim; d++) out[d] = empty ? 0.0f : folded[SB_RECORD_HEAD + d] / folded[1];
 }
 
-static void gather_queries(attention_worker *w, int64_t first, int64_t count, int64_t kv_head, int64_t block) {
+static void gather_queries(attention_worker *w, int64_t first, int64_t count, int64_t block) {
     const sb_attention_shape *s = &w->plan->shape;
     int64_t group = s->heads / s->kv_heads;
     int n = 0;
-    for (int64_t t = first; t < first + count; t++) {
-        int valid = keys_in_block(sb_num_keys(s, t), block);
-        for (int64_t h = kv_head * group; h < (kv_head + 1) * group; h++, n++) {
-            w->work.query[n] = w->data->q + t * w->data->q_stride + h * s->head_dim;
-            w->work.record[n] = block_record(w, t, h, block, n);
-            w->work.valid[n] = valid;
+    for (int64_t kv = 0; kv < s->kv_heads; kv++) {
+        for (int64_t t = first; t < first + count; t++) {
+            int valid = keys_in_block(sb_num_keys(s, t), block);
+            for (int64_t h = kv * group; h < (kv + 1) * group; h++, n++) {
+                w->work.query[n] = w->data->q + t * w->data->q_stride + h * s->head_dim;
+                w->work.record[n] = block_record(w, t, h, block, n);
+                w->work.valid[n] = valid;
+            }
         }
     }
-    w->work.queries = n;
+    w->work.head_queries = (int)(count * group);
 }
 
-static void fold_block(attention_worker *w, int64_t tile_first, int64_t first, int64_t kv_head, int64_t block) {
+static void fold_block(attention_worker *w, int64_t tile_first, int64_t first, int64_t block) {
     const sb_attention_shape *s = &w->plan->shape;
-    int64_t group = s->heads / s->kv_heads, record = sb_record(s);
-    for (int i = 0; i < w->work.queries; i++) {
+    int64_t group = s->heads / s->kv_heads, record = sb_record(s), queries = w->work.head_queries;
+    for (int64_t i = 0; i < s->kv_heads * queries; i++) {
         if (!w->work.valid[i]) continue;
-        int64_t token = first + i / group, head = kv_head * group + i % group;
+        int64_t token = first + i % queries / group, head = i / queries * group + i % group;
         float *into = w->folded + ((token - tile_first) * s->heads + head) * record;
         if (block == 0)
             memcpy(into, w->work.record[i], (size_t)record * sizeof(float));
@@ -127,42 +130,41 @@ static void fold_block(attention_worker *w, int64_t tile_first, int64_t first, i
     }
 }
 
-static head_block head_at(const attention_worker *w, int64_t kv_head, const int64_t *offsets, int count) {
-    int64_t start = kv_head * w->plan->shape.head_dim;
-    return (head_block){w->data->k_cache + start, w->data->v_cache + start, offsets, count};
-}
-
 /* A block of the keys of a token. */
 typedef struct {
     int64_t token, block;
 } spot;
 
-static void aim_fetchers(attention_worker *w, spot ahead) {
+static slot_list slots_at(const attention_worker *w, const float *cache, int64_t *offsets, spot at) {
     const sb_attention_shape *s = &w->plan->shape;
-    int count = keys_in_block(sb_num_keys(s, ahead.token), ahead.block);
-    locate_keys(w->offsets[1], s, ahead.token, ahead.block * SB_BLOCK, count);
-    fetcher f = {.offsets = w->offsets[1], .count = count, .piece = s->head_dim, .slot = s->kv_heads * s->head_dim};
-    w->work.next_keys = w->work.next_values = f;
-    w->work.next_keys.cache = w->data->k_cache;
-    w->work.next_values.cache = w->data->v_cache;
+    int count = keys_in_block(sb_num_keys(s, at.token), at.block);
+    locate_keys(offsets, s, at.token, at.block * SB_BLOCK, count);
+    return (slot_list){cache, offsets, count};
 }
 
 /* Tokens [first, first + count) of a tile, whose keys are prefixes of those of the token of `at`. */
 static void run_block(attention_worker *w, const sb_tile *tile, int64_t first, int64_t count, spot at) {
-    const sb_attention_shape *s = &w->plan->shape;
-    int keys = keys_in_block(sb_num_keys(s, at.token), at.block);
-    if (!keys) return;
-    locate_keys(w->offsets[0], s, at.token, at.block * SB_BLOCK, keys);
-    for (int64_t kv = 0; kv < s->kv_heads; kv++) {
-        gather_queries(w, first, count, kv, at.block);
-        w->work.now = head_at(w, kv, w->offsets[0], keys);
-        attend_block(&w->work, s->head_dim, w->data->scale);
-        if (!w->plan->split) fold_block(w, tile->first, first, kv, at.block);
-    }
+    w->work.keys = slots_at(w, w->data->k_cache, w->offsets[0], at);
+    if (!w->work.keys.count) return;
+    w->work.values = w->work.keys;
+    w->work.values.cache = w->data->v_cache;
+    gather_queries(w, first, count, at.block);
+    attend_block(&w->work);
+    if (!w->plan->split) fold_block(w, tile->first, first, at.block);
+}
+
+/* `keys` is the number of keys of the block at work. */
+static void aim_fetchers(attention_worker *w, spot ahead, int keys) {
+    fetcher f = {
+        .left = slots_at(w, w->data->k_cache, w->offsets[1], ahead), .piece = w->work.dim, .slot = w->work.slot,
+    };
+    f.burst = keys ? (f.left.count + keys - 1) / keys : 0;
+    w->work.next_keys = w->work.next_values = f;
+    w->work.next_values.left.cache = w->data->v_cache;
 }
 
 static void run_tile_block(attention_worker *w, const sb_tile *tile, int64_t block, spot ahead) {
-    aim_fetchers(w, ahead);
+    aim_fetchers(w, ahead, keys_in_block(tile->keys, block));
     if (block < tile->shared) {
         run_block(w, tile, tile->first, tile->count, (spot){tile->longest, block});
         return;
