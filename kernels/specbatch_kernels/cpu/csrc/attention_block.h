@@ -70,10 +70,10 @@ SB_INLINE v8 load_row(const float *row, int64_t d, int64_t dim) {
 SB_INLINE void score_step(v8 *sum, const float *const *query, const float *const *key, const int nq, int64_t d,
                           int64_t dim) {
     v8 q[3];
-    SB_FOR(4, i, nq, q[i] = load_row(query[i], d, dim);)
+    SB_FOR(3, i, nq, q[i] = load_row(query[i], d, dim);)
     SB_FOR(4, j, 4, {
         v8 k = load_row(key[j], d, dim);
-        SB_FOR(4, i, nq, sum[4 * i + j] = v8_fma(q[i], k, sum[4 * i + j]);)
+        SB_FOR(3, i, nq, sum[4 * i + j] = v8_fma(q[i], k, sum[4 * i + j]);)
     })
 }
 
@@ -83,13 +83,13 @@ SB_INLINE void score_tile(const attention_work *w, int first, int64_t head, int 
     const float *query[3], *key[4], *cache = w->keys.cache + head * w->dim;
     int64_t last = w->keys.count - 1;
     SB_FOR(12, i, 4 * nq, sum[i] = v8_zero();)
-    SB_FOR(4, i, nq, query[i] = w->query[first + i];)
+    SB_FOR(3, i, nq, query[i] = w->query[first + i];)
     /* Past the last key it is repeated: computed and never used. */
     SB_FOR(4, i, 4, key[i] = cache + w->keys.offsets[j + i < last ? j + i : last];)
     int64_t d = 0;
     for (; d + 8 <= w->dim; d += 8) score_step(sum, query, key, nq, d, d + 8);
     if (d < w->dim) score_step(sum, query, key, nq, d, w->dim);
-    SB_FOR(4, i, nq, v8_sum4(w->scores + (first + i) * SB_BLOCK + j, sum + 4 * i);)
+    SB_FOR(3, i, nq, v8_sum4(w->scores + (first + i) * SB_BLOCK + j, sum + 4 * i);)
 }
 
 /* The first group of a head fetches for all. */
@@ -132,20 +132,20 @@ SB_INLINE void value_tile(attention_work *w, int first, const float *values, int
     fetcher ahead = w->next_values;
     const int fetches = d == 0 && first % w->head_queries == 0; /* the first group of a head fetches for all */
     if (!fetches) ahead.left.count = 0;
-    SB_FOR(4, i, nq, out[i] = w->record[first + i] + SB_RECORD_HEAD + d;)
-    SB_FOR(12, i, nq *nv, sum[i] = from ? v8_load(out[i / nv] + 8 * (i % nv)) : v8_zero();)
+    SB_FOR(3, i, nq, out[i] = w->record[first + i] + SB_RECORD_HEAD + d;)
+    SB_FOR(12, i, nq * nv, sum[i] = from ? v8_load(out[i / nv] + 8 * (i % nv)) : v8_zero();)
     for (int j = from; j < to; j++) {
         const float *row = values + offsets[j];
         v8 weight[3];
         fetch_pieces(&ahead);
-        SB_FOR(4, i, nq, weight[i] = v8_set1(p[i * SB_BLOCK + j]);)
+        SB_FOR(3, i, nq, weight[i] = v8_set1(p[i * SB_BLOCK + j]);)
         SB_FOR(4, k, nv, {
             v8 v = load_row(row, d + 8 * k, dim);
-            SB_FOR(4, i, nq, sum[i * nv + k] = v8_fma(weight[i], v, sum[i * nv + k]);)
+            SB_FOR(3, i, nq, sum[i * nv + k] = v8_fma(weight[i], v, sum[i * nv + k]);)
         })
     }
     if (fetches) w->next_values = ahead;
-    SB_FOR(12, i, nq *nv, v8_store(out[i / nv] + 8 * (i % nv), sum[i]);)
+    SB_FOR(12, i, nq * nv, v8_store(out[i / nv] + 8 * (i % nv), sum[i]);)
 }
 
 /* Whole vectors first: the extent given to the tile tells the compiler that no row ends inside it. */

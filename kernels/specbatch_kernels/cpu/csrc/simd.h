@@ -14,13 +14,19 @@
 
 /* Asks for `bytes` of memory that will be read soon; the address need not be valid. */
 #define SB_FETCH(from, bytes)                                                                                          \
-    for (int64_t at = 0; at < (bytes); at += 64) __builtin_prefetch((const uint8_t *)(from) + at, 0, SB_FETCH_LEVEL)
-#define SB_FETCH_LEVEL 2
+    for (int64_t at = 0; at < (bytes); at += 64) __builtin_prefetch((const uint8_t *)(from) + at, 0, 2)
 
 /* Makes the compiler forget where a pointer came from. */
 #define SB_OPAQUE(pointer) __asm__ volatile("" : "+r"(pointer))
-#define SB_INLINE static inline __attribute__((always_inline, unused))
 
+/* Lanes of a (0-7) and b (8-15) by constant number. */
+#if defined(__clang__)
+#define SB_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SB_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (v8i){__VA_ARGS__})
+#endif
+
+#define SB_INLINE static inline __attribute__((always_inline, unused))
 #define SB_OUTLINE static __attribute__((noinline))
 
 typedef int32_t v8i __attribute__((vector_size(32)));
@@ -87,9 +93,9 @@ SB_INLINE v8 v8_load_half(const uint8_t *p) {
 }
 #endif
 
-#define SB_HALVES(x) __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3)
-#define SB_PAIRS(x) __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5)
-#define SB_NEIGHBOURS(x) __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6)
+#define SB_HALVES(x) SB_SHUFFLE(x, x, 4, 5, 6, 7, 0, 1, 2, 3)
+#define SB_PAIRS(x) SB_SHUFFLE(x, x, 2, 3, 0, 1, 6, 7, 4, 5)
+#define SB_NEIGHBOURS(x) SB_SHUFFLE(x, x, 1, 0, 3, 2, 5, 4, 7, 6)
 
 /* The tree of additions is part of the result: never reorder it. */
 SB_INLINE float v8_sum(v8 x) {
@@ -109,11 +115,11 @@ SB_INLINE float v8_top(v8 x) {
 SB_INLINE void v8_sum4(float *out, const v8 *x) {
     v8 half[2], all;
     SB_FOR(2, i, 2, { /* four sums of two lanes for x[2i], then for x[2i + 1] */
-        half[i] = __builtin_shufflevector(x[2 * i], x[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11) +
-                  __builtin_shufflevector(x[2 * i], x[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15);
+        half[i] = SB_SHUFFLE(x[2 * i], x[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11) +
+                  SB_SHUFFLE(x[2 * i], x[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15);
     })
-    all = __builtin_shufflevector(half[0], half[1], 0, 1, 8, 9, 4, 5, 12, 13) +
-          __builtin_shufflevector(half[0], half[1], 2, 3, 10, 11, 6, 7, 14, 15);
+    all = SB_SHUFFLE(half[0], half[1], 0, 1, 8, 9, 4, 5, 12, 13) +
+          SB_SHUFFLE(half[0], half[1], 2, 3, 10, 11, 6, 7, 14, 15);
     all = all + SB_NEIGHBOURS(all); /* pairs of equal lanes: x0, x2, x1, x3 */
     out[0] = all[0], out[1] = all[4], out[2] = all[2], out[3] = all[6];
 }
@@ -122,18 +128,18 @@ SB_INLINE void v8_sum4(float *out, const v8 *x) {
 SB_INLINE void v8_transpose(v8 rows[8]) {
     v8 t[8], u[8];
     SB_FOR(4, i, 4, {
-        t[2 * i] = __builtin_shufflevector(rows[2 * i], rows[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-        t[2 * i + 1] = __builtin_shufflevector(rows[2 * i], rows[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+        t[2 * i] = SB_SHUFFLE(rows[2 * i], rows[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        t[2 * i + 1] = SB_SHUFFLE(rows[2 * i], rows[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
     })
     SB_FOR(2, i, 2, SB_FOR(2, j, 2, {
         const v8 a = t[4 * i + j];
         const v8 b = t[4 * i + 2 + j];
-        u[4 * i + 2 * j] = __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
-        u[4 * i + 2 * j + 1] = __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+        u[4 * i + 2 * j] = SB_SHUFFLE(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
+        u[4 * i + 2 * j + 1] = SB_SHUFFLE(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
     }))
     SB_FOR(4, i, 4, {
-        rows[i] = __builtin_shufflevector(u[i], u[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-        rows[i + 4] = __builtin_shufflevector(u[i], u[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+        rows[i] = SB_SHUFFLE(u[i], u[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        rows[i + 4] = SB_SHUFFLE(u[i], u[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     })
 }
 

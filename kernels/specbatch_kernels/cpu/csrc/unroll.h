@@ -20,8 +20,8 @@
         __VA_ARGS__                                                                                                    \
     }
 #define SB_FOR_2(i, n, ...) SB_STEP(i, 0, n, __VA_ARGS__) SB_STEP(i, 1, n, __VA_ARGS__)
-#define SB_FOR_4(i, n, ...)                                                                                            \
-    SB_FOR_2(i, n, __VA_ARGS__) SB_STEP(i, 2, n, __VA_ARGS__) SB_STEP(i, 3, n, __VA_ARGS__)
+#define SB_FOR_3(i, n, ...) SB_FOR_2(i, n, __VA_ARGS__) SB_STEP(i, 2, n, __VA_ARGS__)
+#define SB_FOR_4(i, n, ...) SB_FOR_3(i, n, __VA_ARGS__) SB_STEP(i, 3, n, __VA_ARGS__)
 #define SB_FOR_6(i, n, ...)                                                                                            \
     SB_FOR_4(i, n, __VA_ARGS__) SB_STEP(i, 4, n, __VA_ARGS__) SB_STEP(i, 5, n, __VA_ARGS__)
 #define SB_FOR_8(i, n, ...)                                                                                            \
