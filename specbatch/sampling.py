@@ -107,7 +107,11 @@ def penalise(logits: Tensor, history: Tensor, penalty: float) -> Tensor:
     if penalty == 1.0 or not len(history):
         return logits
     seen = logits[history]
-    return logits.index_copy(0, history, torch.where(seen > 0, seen / penalty, seen * penalty))
+    limit = torch.finfo(
+        logits.dtype
+    ).max  # a penalty near 0 or 1e308 leads beyond, and inf - inf is no number
+    moved = torch.where(seen > 0, seen / penalty, seen * penalty).clamp(-limit, limit)
+    return logits.index_copy(0, history, moved)
 
 
 def distribution(logits: Tensor, params: SamplingParams) -> Distribution:
@@ -120,9 +124,9 @@ def distribution(logits: Tensor, params: SamplingParams) -> Distribution:
     Returns:
         The tokens that survive; at least the most likely one.
     """
-    scaled = logits / params.temperature
-    tokens = torch.arange(len(scaled), device=scaled.device)
-    kept = Distribution(tokens, scaled - scaled.max())
+    # Subtracting first: divided by a temperature of 1e-310, the largest logit would be infinite.
+    scaled = (logits - logits.max()) / params.temperature
+    kept = Distribution(torch.arange(len(scaled), device=scaled.device), scaled)
     if 0 < params.top_k < len(scaled):
         kept = _above(kept, torch.topk(kept.log_weights, params.top_k).values[-1])
     if params.top_p < 1.0:

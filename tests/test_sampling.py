@@ -77,6 +77,28 @@ def test_penalty_pushes_seen_tokens_down_whatever_their_sign() -> None:
     assert logits.tolist() == [2.0, -2.0, 1.0]
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    st.builds(
+        SamplingParams,
+        temperature=st.sampled_from([0.0, 5e-324, 1e-310, 1e-30, 1.0, 1e308]),
+        top_k=st.sampled_from([0, 3]),
+        top_p=st.sampled_from([1.0, 0.9, 5e-324]),
+        min_p=st.sampled_from([0.0, 5e-324, 1.0]),
+        repetition_penalty=st.sampled_from([5e-324, 1e-308, 1e-9, 1.0, 1e308]),
+    )
+)
+def test_parameters_at_the_edge_of_what_a_float_holds_still_choose_a_token(extreme: SamplingParams) -> None:
+    logits = torch.tensor([3.0, -2.0, 0.0, 2.5, -30.0])
+    assert choose_one(logits, draw(extreme, history=torch.tensor([0, 1]))) in range(5)
+
+
+def test_a_temperature_near_zero_is_greedy() -> None:
+    logits = torch.tensor([1.0, 4.0, 3.999, -2.0])
+    for temperature in (5e-324, 1e-310, 1e-30):
+        assert choose_one(logits, draw(SamplingParams(temperature=temperature, top_p=0.9))) == 1
+
+
 def test_greedy_ties_go_to_the_lowest_token() -> None:
     logits = torch.tensor([[0.0, 3.0, 3.0, 1.0]])
     assert choose(logits, [draw(SamplingParams())]) == [1]

@@ -26,6 +26,7 @@ from specbatch.table.parts import (
     write_part,
 )
 from specbatch.table.rundir import RunDir, refuse_mismatch
+from specbatch.table.schema import FIRST_SECOND, LAST_SECOND
 
 _HINT = "use the same settings as that run, or leave out --reuse"
 # What a copied answer did not cost, and latencies it did not have, in this run.
@@ -135,5 +136,5 @@ def _adapted(
 
 
 def _times(seconds: NDArray[np.float64], missing: NDArray[np.bool_] | None = None) -> pa.Array:
-    microseconds = np.round(np.clip(seconds, -9.2e12, 9.2e12) * 1e6).astype(np.int64)
+    microseconds = np.round(np.clip(seconds, FIRST_SECOND, LAST_SECOND) * 1e6).astype(np.int64)
     return pa.array(microseconds, mask=missing).cast(pa.timestamp("us", "UTC"))

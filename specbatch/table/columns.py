@@ -175,6 +175,11 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
+def _is_text_or_null(kind: pa.DataType) -> bool:
+    """Of a table whose lists are all empty, nobody knows what is in them."""
+    return _is_text(kind) or bool(pa.types.is_null(kind))
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
@@ -190,6 +195,9 @@ def _is_messages(kind: pa.DataType) -> bool:
     return bool(pa.types.is_map(turn)) or (pa.types.is_struct(turn) and turn.get_field_index("role") >= 0)
 
 
+_INT64_DIGITS = 18
+_PER_SECOND: Mapping[str, float] = MappingProxyType({"s": 1.0, "ms": 1e3, "us": 1e6})
+
 _ACCEPTS: Mapping[Kind, Callable[[pa.DataType], bool]] = MappingProxyType(
     {
         Kind.TEXT: _is_text,
@@ -198,7 +206,7 @@ _ACCEPTS: Mapping[Kind, Callable[[pa.DataType], bool]] = MappingProxyType(
         Kind.INTEGER: _is_number,
         Kind.NUMBER: _is_number,
         Kind.TIMESTAMP: lambda kind: bool(pa.types.is_timestamp(kind)),
-        Kind.STRINGS: lambda kind: _is_list(kind) and _is_text(kind.value_type),
+        Kind.STRINGS: lambda kind: _is_list(kind) and _is_text_or_null(kind.value_type),
     }
 )
 
@@ -217,14 +225,21 @@ def _cast_number(column: pa.Array, _tz: str | None) -> pa.Array:
 
 def _cast_integer(column: pa.Array, _tz: str | None) -> pa.Array:
     """Floats stay floats: tables with nulls often hold integers that way, and 2.5 is the row's fault."""
-    return _cast_number(column, _tz) if pa.types.is_decimal(column.type) else column
+    kind = column.type
+    if not pa.types.is_decimal(kind):
+        return column
+    fits = kind.scale == 0 and kind.precision <= _INT64_DIGITS
+    return column.cast(pa.int64()) if fits else _cast_number(column, _tz)
 
 
 def _cast_timestamp(column: pa.Array, tz: str | None) -> pa.Array:
     if column.type.tz is None:
         column = pc.assume_timezone(column, tz, ambiguous="earliest", nonexistent="latest")
-    microseconds = pc.cast(column, pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
-    return pc.divide(microseconds.cast(pa.float64(), safe=False), 1e6)
+    if column.type.unit == "ns":
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    # Numbers, not finer timestamps: the end of time in milliseconds, in microseconds, is in the past.
+    ticks = column.cast(pa.int64()).cast(pa.float64(), safe=False)
+    return pc.divide(ticks, _PER_SECOND[column.type.unit])
 
 
 def _keep(column: pa.Array, _tz: str | None) -> pa.Array:

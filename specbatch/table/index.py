@@ -144,8 +144,8 @@ def schedule(batch: pa.RecordBatch, parser: RowParser) -> Schedule:
     return Schedule(
         arrival=arrival,
         deadline=np.where(np.isnan(deadline), np.inf, deadline),
-        tpot_ms=np.where(np.isnan(tpot), tier_tpot, tpot).astype(np.float32),
-        ttft_ms=np.where(np.isnan(ttft), tier_ttft, ttft).astype(np.float32),
+        tpot_ms=_single(np.where(np.isnan(tpot), tier_tpot, tpot)),
+        ttft_ms=_single(np.where(np.isnan(ttft), tier_ttft, ttft)),
         tier=code,
     )
 
@@ -177,16 +177,16 @@ def _spell_params(parser: RowParser, cells: Mapping[str, object]) -> bytes:
 
 
 def _hashable(column: pa.Array) -> list[object]:
-    return [tuple(value) if isinstance(value, list) else value for value in column.to_pylist()]
+    return [tuple(value) if isinstance(value, list) else value for value in _decoded(column)]
 
 
 def _contents(batch: pa.RecordBatch) -> Iterator[bytes]:
     """Prompt and conversation of each row as bytes; an absent one differs from an empty one."""
     none: list[object] = [None] * batch.num_rows
     prompts = batch.column("prompt").to_pylist() if "prompt" in batch.schema.names else none
-    messages = _messages(batch.column("messages")) if "messages" in batch.schema.names else none
+    turns = _decoded(batch.column("messages")) if "messages" in batch.schema.names else none
     faults = batch.column(FAULT).to_pylist() if FAULT in batch.schema.names else none
-    for prompt, conversation, fault in zip(prompts, messages, faults, strict=True):
+    for prompt, conversation, fault in zip(prompts, map(plain, turns), faults, strict=True):
         spelled = b"" if prompt is None else b"p" + prompt
         spelled += b"" if fault is None else b"f" + fault
         if conversation is not None:
@@ -205,16 +205,18 @@ def _id_hashes(batch: pa.RecordBatch) -> Iterator[bytes]:
         yield _NO_ID if name is None else hashlib.blake2b(name, digest_size=KEY_BYTES).digest()
 
 
-def _messages(column: pa.Array) -> list[object]:
+def _decoded(column: pa.Array) -> list[object]:
+    """A column as Python values; nested text that is not UTF-8 makes its row a string that says so."""
     try:
-        return [plain(value) for value in column.to_pylist()]
+        values: list[object] = column.to_pylist()
     except UnicodeDecodeError:
-        return [_message(column, row) for row in range(len(column))]
+        return [_one_decoded(column, row) for row in range(len(column))]
+    return values
 
 
-def _message(column: pa.Array, row: int) -> object:
+def _one_decoded(column: pa.Array, row: int) -> object:
     try:
-        return plain(column[row].as_py())
+        return column[row].as_py()
     except UnicodeDecodeError as error:
         return f"undecodable {error.object!r}"
 
@@ -225,6 +227,12 @@ def _numbers(batch: pa.RecordBatch, name: str) -> NDArray[np.float64]:
         return np.full(batch.num_rows, np.nan)
     values: NDArray[np.float64] = batch.column(name).to_numpy(zero_copy_only=False).astype(np.float64)
     return values
+
+
+def _single(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    """As float32; what is too large for that becomes infinite, which keeps its meaning as a limit."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
 
 
 def _finite(batch: pa.RecordBatch, name: str) -> NDArray[np.float64]:

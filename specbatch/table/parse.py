@@ -35,6 +35,7 @@ PARAMETER_RULES: Mapping[str, Rule] = MappingProxyType(
         "seed": Rule(lambda value: 0 <= value < 2**63, "an integer from 0 to 2^63 - 1"),
     }
 )
+_SHOWN_CHARACTERS = 60
 _INTEGERS = frozenset({"max_tokens", "top_k", "seed"})
 _ANY = Rule(lambda _value: True, "a finite number")
 _POSITIVE = Rule(lambda value: value > 0, "a number above 0")
@@ -130,7 +131,7 @@ class RowParser:
             return self.default_tier
         if name not in self.tiers:
             known = ", ".join(self.tiers)
-            raise RowFault("unknown_tier", f"column `tier`: '{name}' is not a tier; use one of {known}")
+            raise RowFault("unknown_tier", f"column `tier`: {shown(name)} is not a tier; use one of {known}")
         return name
 
 
@@ -154,6 +155,12 @@ def content_of(cells: Cells) -> str | tuple[Message, ...]:
     if not text:
         raise RowFault("empty_prompt", "column `prompt` is empty; give every row a prompt")
     return text
+
+
+def shown(value: object) -> str:
+    """A cell in quotes for a message, cut where it would fill the screen."""
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return f"'{text}'" if len(text) <= _SHOWN_CHARACTERS else f"'{text[:_SHOWN_CHARACTERS]}...'"
 
 
 def plain(value: object) -> object:
@@ -218,7 +225,7 @@ def _whole(name: str, value: object, rule: Rule) -> int:
 
 
 def _stop(value: object) -> tuple[str, ...]:
-    strings = tuple(value) if isinstance(value, list) else ()
+    strings = tuple(value) if isinstance(value, list) else (None,)  # what could not be decoded is no list
     if not all(isinstance(item, str) and item for item in strings):
         raise RowFault("invalid_value", "column `stop` holds an empty or null string; remove it")
     return strings

@@ -15,13 +15,11 @@ from specbatch.rows import RawPrompt
 from specbatch.table.columns import Layout, canonical, plan_layout
 from specbatch.table.index import IndexBuilder, RowIndex
 from specbatch.table.keys import key_hex
-from specbatch.table.parse import RowParser
+from specbatch.table.parse import RowParser, shown
 from specbatch.table.source import SourceFile, open_sources
 from specbatch.table.spool import Spool
 from specbatch.table.template import Template
 from specbatch.table.where import Where
-
-_SHOWN_CHARACTERS = 60
 
 
 class BatchSink(Protocol):
@@ -165,7 +163,7 @@ class RowFetcher:
         if self.index.repeats_id[row_index]:
             raise RowFault(
                 "duplicate_id",
-                f"column `id`: {_shown(cells['id'])} names an earlier row; give every row its own",
+                f"column `id`: {shown(cells['id'])} names an earlier row; give every row its own",
             )
         return self.parser.parse(row_index, key_hex(self.index.keys[row_index]), cells)
 
@@ -176,12 +174,7 @@ class RowFetcher:
             RowFault: Nested text is not UTF-8.
         """
         batch = self.spool.row(row_index)
-        try:
-            return {name: batch.column(name)[0].as_py() for name in batch.schema.names}
-        except UnicodeDecodeError as error:
-            raise RowFault(
-                "invalid_utf8", f"column `messages` is not UTF-8 ({error.reason}); re-encode it"
-            ) from None
+        return {name: _cell(batch, name) for name in batch.schema.names}
 
 
 class _Clash:
@@ -208,9 +201,13 @@ class _Clash:
             )
 
 
-def _shown(value: object) -> str:
-    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    return f"'{text}'" if len(text) <= _SHOWN_CHARACTERS else f"'{text[:_SHOWN_CHARACTERS]}...'"
+def _cell(batch: pa.RecordBatch, name: str) -> object:
+    try:
+        return batch.column(name)[0].as_py()
+    except UnicodeDecodeError as error:
+        raise RowFault(
+            "invalid_utf8", f"column `{name}` is not UTF-8 ({error.reason}); re-encode it"
+        ) from None
 
 
 def _only_id(layout: Layout) -> Layout:

@@ -13,6 +13,8 @@ SCHEMA_VERSION = 1
 KEY = "key"
 TOKEN_IDS = "token_ids"  # noqa: S105 (a column, not a secret)
 _TIME = pa.timestamp("us", "UTC")
+FIRST_SECOND, LAST_SECOND = -62135596800, 253402300799
+"""Unix times of the years 1 and 9999; timestamps outside cannot become Python datetimes."""
 
 _FIELDS = (
     pa.field("row_index", pa.int64(), nullable=False),
@@ -131,5 +133,5 @@ def _cells(answer: Answer, epoch: float, policy: str, engine: str) -> dict[str, 
 
 
 def _microseconds(seconds: float) -> int:
-    """Unix microseconds, kept inside what a 64-bit timestamp can hold."""
-    return round(max(-9.2e12, min(9.2e12, seconds)) * 1e6)
+    """Unix microseconds, kept inside the years 1 to 9999."""
+    return round(max(FIRST_SECOND, min(LAST_SECOND, seconds)) * 1e6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from string import Formatter
 
@@ -12,6 +13,7 @@ from specbatch.errors import ConfigError, InputError, RowFault
 FAULT = "template_fault"
 """Canonical column with the reason why a row's template cannot be filled in; null where it can."""
 
+_WIDTH_DIGITS = 6  # a width of 100000 and more fills no prompt and can fill the memory
 _HINT = "name columns in braces, as in 'Summarise: {body}'; write braces of the text twice: {{ }}"
 
 
@@ -43,6 +45,9 @@ class Template:
         except ValueError as error:
             raise ConfigError(f"template: {error}: {text}", _HINT) from None
         names = [name for _, name, _, _ in pieces if name is not None]
+        wide = [spec for _, _, spec, _ in pieces if re.search(rf"\d{{{_WIDTH_DIGITS},}}", spec or "")]
+        if wide:
+            raise ConfigError(f"template: the format `{wide[0]}` makes values too long: {text}", _HINT)
         bad = [name for name in names if not name or any(sign in name for sign in ".[") or name.isdigit()]
         if bad or not names or any(name is not None for _, name, _, _ in nested):
             what = f"`{{{bad[0]}}}` is not a column name" if bad else "no column in it that can be filled in"

@@ -165,6 +165,12 @@ def test_a_deadline_in_the_past_is_answered_and_missed(tmp_path: Path) -> None:
     assert [row["deadline_met"] for row in results(config)] == [False, True]
 
 
+def test_deadlines_beyond_any_calendar_give_a_file_that_can_be_read(tmp_path: Path) -> None:
+    config = job(tmp_path, [{**good(0), "deadline_s": 1e300}, {**good(1), "deadline_s": -1e300}])
+    run(config, world())
+    assert [row["deadline"].year for row in results(config)] == [9999, 1]
+
+
 def test_errors_that_begin_in_a_later_row_group_give_one_readable_file(tmp_path: Path) -> None:
     rows = [good(number) for number in range(8)] + [bad(name) for name in FAULTS if name != "same id"]
     config = job(tmp_path, rows, flush_rows=4)

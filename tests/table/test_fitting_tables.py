@@ -78,7 +78,8 @@ def test_a_template_that_cannot_be_filled_in_is_the_fault_of_its_row(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "text", ["no column", "{}", "{0}", "{a.__class__}", "{a[0]}", "{a", "a}", "{a:{b}}", "{{a}}"]
+    "text",
+    ["no column", "{}", "{0}", "{a.__class__}", "{a[0]}", "{a", "a}", "{a:{b}}", "{{a}}", "{a:>1000000000}"],
 )
 def test_templates_reach_no_further_than_columns(text: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -134,6 +135,54 @@ def test_invalid_utf8_is_the_fault_of_its_row_alone(tmp_path: Path) -> None:
     bad, fine = rows_of(tmp_path, {"messages": messages})
     assert bad == "invalid_utf8"
     assert isinstance(fine, RawPrompt)
+
+
+def test_a_stop_string_that_is_not_utf8_is_the_fault_of_its_row_alone(tmp_path: Path) -> None:
+    raw = pa.array([b"\xff\xfe", b"fine"], pa.binary())
+    text = pa.StringArray.from_buffers(2, raw.buffers()[1], raw.buffers()[2])
+    stop = pa.ListArray.from_arrays([0, 1, 2], text)
+    bad, fine = rows_of(tmp_path, {"prompt": ["same", "same"], "stop": stop})
+    assert bad == "invalid_utf8"
+    assert isinstance(fine, RawPrompt)
+    assert fine.params.stop == ("fine",)
+
+
+def test_lists_of_nothing_are_stop_strings_too(tmp_path: Path) -> None:
+    row = only(rows_of(tmp_path, {"prompt": ["x"], "stop": [[]]}))
+    assert row.params.stop == ()
+
+
+def test_whole_decimals_keep_every_digit(tmp_path: Path) -> None:
+    seed = Decimal(2**53 + 1)
+    row = only(rows_of(tmp_path, {"prompt": ["x"], "seed": pa.array([seed], pa.decimal128(18, 0))}))
+    assert row.params.seed == 2**53 + 1
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_deadlines_at_the_ends_of_time_stay_on_their_side_of_now(tmp_path: Path, unit: str) -> None:
+    end = 2**62 if unit != "s" else 2**53  # Parquet keeps milliseconds at the coarsest
+    times = pa.array([end, -end], pa.int64()).cast(pa.timestamp(unit, "UTC"))
+    future, past = rows_of(tmp_path, {"prompt": ["x", "y"], "deadline": times})
+    assert isinstance(future, RawPrompt)
+    assert isinstance(past, RawPrompt)
+    assert future.slo.deadline is not None
+    assert past.slo.deadline is not None
+    assert past.slo.deadline < 0 < future.slo.deadline
+
+
+def test_an_unknown_tier_is_named_without_filling_the_screen(tmp_path: Path) -> None:
+    path = save(tmp_path / "in.parquet", {"prompt": ["x"], "tier": ["t" * 100_000]})
+    job = JobConfig(input=(path,))
+    parser = RowParser.of(job, EPOCH)
+    with Spool(tmp_path) as spool, pytest.raises(RowFault, match="is not a tier") as caught:
+        RowFetcher(InputTable.open(job).index(parser, spool), parser, spool).fetch(0)
+    assert len(caught.value.message) < 200
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_promise_too_large_for_the_index_is_no_warning(tmp_path: Path) -> None:
+    row = only(rows_of(tmp_path, {"prompt": ["x"], "ttft_slo_ms": [1e300]}))
+    assert row.slo.ttft_ms == 1e300
 
 
 def test_conversations_become_plain_python_without_the_nulls_of_other_turns(tmp_path: Path) -> None:
