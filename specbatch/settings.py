@@ -77,6 +77,8 @@ def file_layer(path: Path) -> Layer:
     """
     try:
         values: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such job file", "check the path and the working directory") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: {error}", "the job file must be a readable TOML file") from None
     for key in ("input", "out", "model"):
@@ -134,7 +136,7 @@ def _check_known(key: str, layer: Layer) -> None:
 def _explain(error: ValidationError, blame: Mapping[str, Layer]) -> ConfigError:
     """One line for the first fault; a misspelt key comes before the absence it causes."""
     fault = min(error.errors(include_url=False), key=lambda fault: fault["type"] != "extra_forbidden")
-    where = [str(part) for part in fault["loc"]]
+    where = [part for part in fault["loc"] if isinstance(part, str)]  # no list positions: the value is shown
     reason = str(fault["msg"]).removeprefix("Value error, ")
     if not where:
         return ConfigError(reason)

@@ -17,7 +17,7 @@ from specbatch.models.resolve import refresh_model, resolve_model
 
 SCHEMA_VERSION = 1
 
-app = typer.Typer(no_args_is_help=True, help="List, fetch, describe and export models.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, fetch, describe and export models.")
 
 
 class ExportFormat(StrEnum):

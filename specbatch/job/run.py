@@ -128,7 +128,10 @@ def run_directory(config: JobConfig) -> Path:
         return config.out
     stem = Path(config.input[0]).stem
     if len(config.input) > 1 or any(sign in stem for sign in "*?[") or not stem:
-        raise ConfigError("the job needs a run directory", "name one with --out")
+        raise ConfigError(
+            "the run directory cannot be named after this input",
+            "name one with --out",
+        )
     return Path(f"{stem}.out")
 
 

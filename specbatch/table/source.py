@@ -216,4 +216,7 @@ def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
 
 def _damaged(name: str, error: Exception) -> InputError:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return InputError(f"{name}: not a readable Parquet file: {reason}", "write the file again")
+    hint = "write the file again"
+    if name.endswith((".jsonl", ".ndjson")):
+        hint = f"OpenAI batch files become tables with: specbatch convert {name} jobs.parquet"
+    return InputError(f"{name}: not a readable Parquet file: {reason}", hint)
