@@ -50,6 +50,9 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
     }
 )
 
+PASSED_ON = frozenset({"owner"})
+"""Known columns that pass through as well, since the output says nothing of its own about them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -113,7 +116,7 @@ def plan_layout(
         template.check(schema, file)
     elif not prompts & set(known):
         raise InputError(f"{file}: no column `prompt` or `messages`", _columns_hint(schema))
-    taken = set(names.values())
+    taken = {theirs for ours, theirs in names.items() if ours not in PASSED_ON}
     carried = tuple(name for name in schema.names if name not in taken)
     return Layout(MappingProxyType(known), carried, tz, template)
 

@@ -180,6 +180,8 @@ def _files(spec: str, filesystem: pafs.FileSystem, path: str) -> list[pafs.FileI
         info = filesystem.get_file_info(path)
         if info.type == pafs.FileType.NotFound:
             raise InputError(f"{spec}: no such file", "check the path and the working directory")
+        if info.type == pafs.FileType.Unknown:
+            raise InputError(f"{spec}: neither a file nor a directory", "store the table in a file")
         if info.type != pafs.FileType.Directory:
             return [info]
         inside = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))

@@ -100,6 +100,7 @@ def test_foreign_columns_pass_through_and_clashes_get_a_prefix(tmp_path: Path) -
             "nested": [[{"k": 1}], None],
             "label": pa.array(["u", "v"]).dictionary_encode(),
             "empty": pa.nulls(2),
+            "owner": ["finance", None],
         }
     )
     source, keys = opened(tmp_path, given)
@@ -107,13 +108,14 @@ def test_foreign_columns_pass_through_and_clashes_get_a_prefix(tmp_path: Path) -
     table = finalise(tmp_path, source, keys)
     assert table.column_names == [
         *output_schema(token_ids=True).names,
-        *("input_input_text", "input_text", "nested", "label", "empty"),
+        *("input_input_text", "input_text", "nested", "label", "empty", "owner"),
     ]
     assert table.column("input_input_text").to_pylist() == ["mine", None]
     assert table.column("input_text").to_pylist() == [1, 2]
     assert table.column("nested").to_pylist() == [[{"k": 1}], None]
     assert table.column("label").to_pylist() == ["u", "v"]
     assert table.column("id").to_pylist() == ["x", None]
+    assert table.column("owner").to_pylist() == ["finance", None]
     assert not any(pa.types.is_null(field.type) for field in table.schema)
     assert carried_names(["prompt_tokens", "other"]) == {
         "prompt_tokens": "input_prompt_tokens",
