@@ -14,7 +14,10 @@ from setuptools import Extension, setup
 
 SOURCES = Path("kernels/specbatch_kernels/cpu/csrc")
 FLAGS = ["-std=c11", "-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra", "-Wno-psabi"]
-# SPECBATCH_SANITIZE=address builds the kernels for a test run under AddressSanitizer (CONTRIBUTING.md).
+# Tests of the kernels under AddressSanitizer:
+#   SPECBATCH_SANITIZE=address python setup.py build_ext --inplace --force
+#   LD_PRELOAD=$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 python -m pytest tests/kernels
+#   python setup.py build_ext --inplace --force
 SANITIZE = os.environ.get("SPECBATCH_SANITIZE")
 SANITIZE_FLAGS = [f"-fsanitize={SANITIZE}", "-g", "-fno-omit-frame-pointer"] if SANITIZE else []
 

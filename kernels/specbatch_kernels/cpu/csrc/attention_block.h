@@ -14,6 +14,9 @@
 #include "attention.h"
 #include "simd.h"
 
+/* Most queries that share the loads of keys and values. */
+#define QUERY_GROUP 6
+
 /* Floats of a chunk: leaves room for queries, scores and sums in the first-level cache. */
 #define CHUNK_FLOATS 3072
 
@@ -56,9 +59,11 @@ SB_INLINE void fetch_pieces(fetcher *f) {
     }
 }
 
-/* Keys per chunk: whole slots, in multiples of the four keys that are scored together. */
+/* Keys per chunk: whole slots, in multiples of the four keys that are scored together.  With many
+ * queries memory does not matter, and every chunk costs reading and writing the sums of all. */
 static int chunk_keys(const attention_work *w) {
     int64_t keys = CHUNK_FLOATS / w->slot / 4 * 4;
+    if (w->head_queries > QUERY_GROUP) return SB_BLOCK;
     return keys < 4 ? 4 : keys < SB_BLOCK ? (int)keys : SB_BLOCK;
 }
 
@@ -97,7 +102,8 @@ static void score_group(attention_work *w, int first, int count, int64_t head, i
     int fetches = first == (int)head * w->head_queries;
     for (int j = from; j < to; j += 4) {
         for (int i = 0; fetches && i < 4; i++) fetch_pieces(&w->next_keys);
-        if (count == 3) score_tile(w, first, head, j, 3);
+        if (count == 6) score_tile(w, first + 3, head, j, 3);
+        if (count == 6 || count == 3) score_tile(w, first, head, j, 3);
         if (count == 2) score_tile(w, first, head, j, 2);
         if (count == 1) score_tile(w, first, head, j, 1);
     }
@@ -126,22 +132,22 @@ static void exponentiate(float *scores, int valid, float scale, float *record) {
 SB_INLINE void value_tile(attention_work *w, int first, const float *values, int from, int to, const int nq,
                           const int nv, int64_t d, int64_t dim) {
     v8 sum[12];
-    float *out[3];
+    float *out[QUERY_GROUP];
     const float *p = w->scores + first * SB_BLOCK;
     const int64_t *offsets = w->values.offsets;
     fetcher ahead = w->next_values;
     const int fetches = d == 0 && first % w->head_queries == 0; /* the first group of a head fetches for all */
     if (!fetches) ahead.left.count = 0;
-    SB_FOR(3, i, nq, out[i] = w->record[first + i] + SB_RECORD_HEAD + d;)
+    SB_FOR(6, i, nq, out[i] = w->record[first + i] + SB_RECORD_HEAD + d;)
     SB_FOR(12, i, nq * nv, sum[i] = from ? v8_load(out[i / nv] + 8 * (i % nv)) : v8_zero();)
     for (int j = from; j < to; j++) {
         const float *row = values + offsets[j];
-        v8 weight[3];
+        v8 v[4];
         fetch_pieces(&ahead);
-        SB_FOR(3, i, nq, weight[i] = v8_set1(p[i * SB_BLOCK + j]);)
-        SB_FOR(4, k, nv, {
-            v8 v = load_row(row, d + 8 * k, dim);
-            SB_FOR(3, i, nq, sum[i * nv + k] = v8_fma(weight[i], v, sum[i * nv + k]);)
+        SB_FOR(4, k, nv, v[k] = load_row(row, d + 8 * k, dim);)
+        SB_FOR(6, i, nq, {
+            v8 weight = v8_set1(p[i * SB_BLOCK + j]);
+            SB_FOR(4, k, nv, sum[i * nv + k] = v8_fma(weight, v[k], sum[i * nv + k]);)
         })
     }
     if (fetches) w->next_values = ahead;
@@ -151,10 +157,27 @@ SB_INLINE void value_tile(attention_work *w, int first, const float *values, int
 /* Whole vectors first: the extent given to the tile tells the compiler that no row ends inside it. */
 SB_INLINE void value_sums(attention_work *w, int first, int64_t head, int from, int to, const int nq) {
     const float *values = w->values.cache + head * w->dim;
+    const int nv = nq > 3 ? 2 : nq == 3 ? 3 : 4; /* sums, values and a weight fit the 16 registers */
     int64_t d = 0;
-    for (; d + 32 <= w->dim; d += 32) value_tile(w, first, values, from, to, nq, 4, d, d + 32);
+    for (; d + 8 * nv <= w->dim; d += 8 * nv) value_tile(w, first, values, from, to, nq, nv, d, d + 8 * nv);
+    for (; d + 16 <= w->dim; d += 16) value_tile(w, first, values, from, to, nq, 2, d, d + 16);
     for (; d + 8 <= w->dim; d += 8) value_tile(w, first, values, from, to, nq, 1, d, d + 8);
     if (d < w->dim) value_tile(w, first, values, from, to, nq, 1, d, w->dim);
+}
+
+/* Functions of their own: together they are more than the compiler can keep in registers well. */
+SB_OUTLINE void value_sums_1(attention_work *w, int first, int64_t head, int from, int to) {
+    value_sums(w, first, head, from, to, 1);
+}
+SB_OUTLINE void value_sums_2(attention_work *w, int first, int64_t head, int from, int to) {
+    value_sums(w, first, head, from, to, 2);
+}
+SB_OUTLINE void value_sums_3(attention_work *w, int first, int64_t head, int from, int to) {
+    value_sums(w, first, head, from, to, 3);
+}
+
+SB_OUTLINE void value_sums_6(attention_work *w, int first, int64_t head, int from, int to) {
+    value_sums(w, first, head, from, to, 6);
 }
 
 static int smallest(int a, int b) { return a < b ? a : b; }
@@ -166,15 +189,19 @@ static void value_group(attention_work *w, int first, int count, int64_t head, i
     int common = to;
     for (int i = first; i < first + count; i++) common = smallest(common, w->valid[i]);
     if (common < from) common = from;
-    if (common > from && count == 3) value_sums(w, first, head, from, common, 3);
-    if (common > from && count == 2) value_sums(w, first, head, from, common, 2);
-    if (common > from && count == 1) value_sums(w, first, head, from, common, 1);
+    if (common > from && count == 6) value_sums_6(w, first, head, from, common);
+    if (common > from && count == 3) value_sums_3(w, first, head, from, common);
+    if (common > from && count == 2) value_sums_2(w, first, head, from, common);
+    if (common > from && count == 1) value_sums_1(w, first, head, from, common);
     for (int i = first; i < first + count; i++)
-        if (smallest(w->valid[i], to) > common) value_sums(w, i, head, common, smallest(w->valid[i], to), 1);
+        if (smallest(w->valid[i], to) > common) value_sums_1(w, i, head, common, smallest(w->valid[i], to));
 }
 
 /* Four queries go as two pairs: one alone has too few sums to hide the latency of an addition. */
-static int group_size(int left) { return left == 4 || left == 2 ? 2 : left < 3 ? left : 3; }
+static int group_size(int left) {
+    if (left >= QUERY_GROUP) return QUERY_GROUP;
+    return left == 4 || left == 2 ? 2 : left < 3 ? left : 3;
+}
 
 typedef void (*group_function)(attention_work *w, int first, int count, int64_t head, int from, int to);
 
