@@ -35,6 +35,13 @@ def test_what_is_not_parquet_is_one_clear_line(tmp_path: Path, content: bytes) -
         InputTable.open(JobConfig(input=(str(tmp_path / "x.parquet"),)))
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in this system's folders")
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.parquet")
+    with pytest.raises(InputError, match="neither a file nor a directory"):
+        open_sources([str(tmp_path / "pipe.parquet")])
+
+
 def test_a_damaged_page_is_found_before_anything_runs(tmp_path: Path) -> None:
     path = Path(save(tmp_path / "x.parquet", {"prompt": [f"{i} text" for i in range(5000)]}))
     raw = bytearray(path.read_bytes())

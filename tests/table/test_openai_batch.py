@@ -47,7 +47,7 @@ def test_requests_become_rows_that_the_reader_understands(tmp_path: Path) -> Non
     assert [row["stop"] for row in rows] == [["x"], ["y", "z"], None]
     config = JobConfig(input=(str(tmp_path / "t.parquet"),))
     table = InputTable.open(config)
-    assert table.carried.names == ["model"]
+    assert table.carried.names == ["owner", "model"]
     parser = RowParser.of(config, 0.0)
     parsed = [parser.parse(number, "", row) for number, row in enumerate(rows)]
     assert parsed[2].content == (
