@@ -32,10 +32,10 @@ def parse_bytes(text: str) -> int:
         raise ValueError("expected a size such as 2GiB, 512MB or auto")
     number, unit, binary = match.groups()
     base = 1024 if binary else 1000
-    size = int(float(number) * base ** " kmgt".index(unit.lower() or " "))
-    if size < 1:
-        raise ValueError("expected at least one byte")
-    return size
+    size = float(number) * base ** " kmgt".index(unit.lower() or " ")
+    if not 1 <= size < 2**63:
+        raise ValueError("expected at least one byte, and fewer than 2^63")
+    return int(size)
 
 
 def _parse_memory(value: object) -> object:
@@ -67,6 +67,15 @@ def _parse_failures(value: object) -> object:
     if not _PERCENT.fullmatch(value.strip()):
         raise ValueError("expected a number of rows or a percentage such as 5%")
     return value.strip()
+
+
+def _unwritable(text: str) -> str | None:
+    """What keeps a text from being written or passed on; ``None`` for good ones."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return f"is not valid Unicode: {text!a}"
+    return None
 
 
 Integer = Annotated[int, BeforeValidator(_no_bool)]
@@ -158,7 +167,9 @@ class JobConfig(BaseModel):
     prompt_column: Annotated[str | None, Field(description="column that holds the prompt")] = None
     columns: Annotated[dict[str, str], Field(description="our column name = the table's column name")] = {}
     tz: Annotated[str | None, Field(description="time zone of timestamps that carry none")] = None
-    limit: Annotated[Positive | None, Field(description="run the first N rows only")] = None
+    limit: Annotated[
+        Annotated[Integer, Field(ge=1, lt=2**63)] | None, Field(description="run the first N rows only")
+    ] = None
     token_ids: Annotated[bool, Field(description="write a token_ids column")] = False
     tiers: Annotated[dict[str, Tier], BeforeValidator(_with_builtin_tiers), Field(validate_default=True)] = {}
     default_tier: Annotated[str, Field(description="tier of rows that name none")] = "standard"
@@ -196,6 +207,16 @@ class JobConfig(BaseModel):
         Annotated[Number, Field(ge=0, le=1)] | None,
         Field(description="share of rows with SLOs that must attain them, 0 to 1"),
     ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_unicode(cls, values: object) -> object:
+        """Bytes of the command line that are not UTF-8 arrive as lone surrogates, which nobody can write."""
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            for text in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(text, str | Path) and (error := _unwritable(str(text))):
+                    raise ValueError(f"{name} {error}")
+        return values
 
     @model_validator(mode="after")
     def _check_together(self) -> JobConfig:

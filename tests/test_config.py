@@ -49,6 +49,8 @@ def test_paths_in_a_job_file_are_relative_to_it(tmp_path: Path) -> None:
         ("temperature = nan", "temperature = nan: input should be a finite number", ""),
         ("kv_memory = 'lots'", "kv_memory = 'lots': expected a size such as 2GiB, 512MB or auto", ""),
         ("kv_memory = 0", "kv_memory = 0: expected a size such as 2GiB, 512MB or auto", ""),
+        (f"kv_memory = '{'9' * 400}'", "expected at least one byte, and fewer than 2^63", ""),
+        (f"limit = {10**30}", "input should be less than", ""),
         ("max_failures = 'few'", "max_failures = 'few': expected a number of rows or a percentage", ""),
         ("policy = 'auto'", "policy = 'auto': available: 'off'", ""),
         ("stop = ['']", "stop must not contain an empty string", ""),
@@ -74,6 +76,14 @@ def test_a_misspelt_environment_variable_is_refused_with_a_suggestion() -> None:
     with pytest.raises(ConfigError, match="SPECBATCH_MAX_TOKEN") as caught:
         load_config({"input": ("a",)}, environ={"SPECBATCH_MAX_TOKEN": "3"})
     assert caught.value.hint == "did you mean `SPECBATCH_MAX_TOKENS`?"
+
+
+@pytest.mark.parametrize("name", ["input", "out", "system", "where", "template", "stop"])
+def test_bytes_that_are_not_utf8_are_refused_by_the_name_of_their_setting(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is not valid Unicode"):
+        load_config(
+            {"input": ("a",), name: ("caf\udce9",) if name in ("input", "stop") else "caf\udce9"}, environ={}
+        )
 
 
 def test_lists_and_tables_in_the_environment_are_json() -> None:

@@ -209,7 +209,8 @@ def _check_ours(path: Path) -> None:
 
 def _remove_if_unused(path: Path) -> None:
     """A command that stopped before it began leaves no empty folder behind."""
-    if [item.name for item in path.iterdir()] == [_LOCK]:
+    # Somebody may have removed it, and that is not the error to tell of.
+    if path.is_dir() and [item.name for item in path.iterdir()] == [_LOCK]:
         (path / _LOCK).unlink()
         path.rmdir()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,14 @@ def full_at(monkeypatch: pytest.MonkeyPatch, matches: Callable[[Path], bool]) ->
     with monkeypatch.context() as patch:
         patch.setattr(atomic, "_sync", full)
         yield
+
+
+def test_a_run_directory_that_is_deleted_under_the_run_is_one_clear_line(tmp_path: Path) -> None:
+    config = save_job(tmp_path, {"prompt": PROMPTS}, flush_rows=2)
+    world = World(FakeEngine(before_row=lambda row: shutil.rmtree(tmp_path / "out") if row == 5 else None))
+    with pytest.raises(StorageError, match=r"out.*No such file"):
+        run(config, world)
+    assert run(config).exit_code == ExitCode.OK
 
 
 def fnmatches(pattern: str, path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from specbatch.errors import InputError
 from specbatch.table.index import base_keys, schedule, schedule_reference
 from specbatch.table.parse import RowParser
 from specbatch.table.reader import InputTable, RowFetcher
+from specbatch.table.source import open_sources
 from specbatch.table.spool import Spool
 
 EPOCH = 1_000_000.0
