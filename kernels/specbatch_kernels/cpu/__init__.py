@@ -32,6 +32,7 @@ from specbatch_kernels.cpu.norm import RmsNorm, rms_norm, rms_norm_reference
 from specbatch_kernels.cpu.pool import ThreadPool
 from specbatch_kernels.cpu.probe import multiply_add_rate, read_bandwidth
 from specbatch_kernels.cpu.rotary import Placement, Rotary, rotate_and_store, rotate_and_store_reference
+from specbatch_kernels.cpu.sampling import SamplingRows, sample, sample_reference
 
 __all__ = [
     "AttentionKeys",
@@ -46,6 +47,7 @@ __all__ = [
     "Placement",
     "RmsNorm",
     "Rotary",
+    "SamplingRows",
     "ThreadPool",
     "WeightArena",
     "WeightType",
@@ -71,6 +73,8 @@ __all__ = [
     "rms_norm_reference",
     "rotate_and_store",
     "rotate_and_store_reference",
+    "sample",
+    "sample_reference",
     "unavailable_reason",
     "unpack",
 ]

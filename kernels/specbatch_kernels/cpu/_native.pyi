@@ -65,3 +65,13 @@ def decoder_pass(
     outputs: tuple[int, int],
     /,
 ) -> None: ...
+def sample(
+    pool: _Pool,
+    logits: int,
+    out: int,
+    params: tuple[int, int, int, int, int, int],
+    history: tuple[int, int, int],
+    rows: int,
+    width: int,
+    /,
+) -> None: ...

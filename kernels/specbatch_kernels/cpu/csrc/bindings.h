@@ -31,5 +31,6 @@ extern PyMethodDef sb_pool_methods[];
 extern PyMethodDef sb_attention_methods[];
 extern PyMethodDef sb_linear_methods[];
 extern PyMethodDef sb_decoder_methods[];
+extern PyMethodDef sb_sample_methods[];
 
 #endif

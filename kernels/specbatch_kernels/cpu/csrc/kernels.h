@@ -7,6 +7,7 @@
 #include "layers.h"
 #include "linear.h"
 #include "pool.h"
+#include "sample.h"
 
 /* Functions that take a pool are run by all its workers together, each call from a new phase on and
  * without a barrier behind it.  The scratch functions give the bytes a worker needs for them. */
@@ -18,8 +19,10 @@ typedef struct {
     void (*rotate_and_store)(const sb_rotary *rotary, sb_pool *pool);
     void (*lookup)(const sb_lookup *lookup, sb_pool *pool);
     void (*argmax)(const sb_argmax *argmax, sb_pool *pool);
+    void (*sample)(const sb_sample *sample, sb_pool *pool, int worker);
     size_t (*attention_scratch)(const sb_attention_shape *shape);
     size_t (*linear_scratch)(int64_t cols);
+    size_t (*sample_scratch)(int64_t width);
     float (*probe_read)(const float *data, int64_t count);
     float (*probe_fma)(int64_t iterations);
 } sb_kernels;
