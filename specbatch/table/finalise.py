@@ -57,7 +57,7 @@ class Finaliser:
         """Put the file in place in one piece.
 
         Raises:
-            StorageError: The disk refused; an earlier file stays as it was.
+            StorageError: The disk refused, or the input is not what it was; an earlier file stays as it was.
             EngineError: A row has no answer.
         """
         schema = results_schema(token_ids, self._table.carried).with_metadata(dict(self._footer))
@@ -75,6 +75,7 @@ class Finaliser:
                         _join(answers, inputs, first, schema), row_group_size=self._bucket_rows
                     )
                 self._check()
+                self._table.check_unchanged()
 
     def _deal(self, stack: ExitStack, directory: Path) -> list[IO[bytes]]:
         """Answers of the present input, each in the bucket of its row."""

@@ -74,6 +74,15 @@ class InputTable:
         """Rows of the job; with ``where``, of its files (an upper bound: only reading them tells)."""
         return sum(source.num_rows for source in self.sources)
 
+    def check_unchanged(self) -> None:
+        """See that the files are those that were opened: answers and columns of two versions do not mix.
+
+        Raises:
+            StorageError: One was replaced.
+        """
+        for source in self.sources:
+            source.check_unchanged()
+
     def fingerprint(self) -> list[dict[str, object]]:
         """Equal fingerprints mean equal input, without reading it."""
         chosen = {} if self.where is None else {"where": self.where.text}

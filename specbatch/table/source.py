@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from specbatch.errors import InputError
+from specbatch.errors import InputError, StorageError
 
 _MAX_BATCH_ROWS = 4096
 _BATCH_BYTES = 8 << 20
@@ -66,6 +66,23 @@ class SourceFile:
         if left > 0:
             raise InputError(
                 f"{self.name}: {left} rows fewer than announced", "the file changed or is damaged"
+            )
+
+    def check_unchanged(self) -> None:
+        """Compare the file with what it was when it was opened; one that is gone cannot mislead.
+
+        Raises:
+            StorageError: It was replaced.
+        """
+        try:
+            info = self.filesystem.get_file_info(self.path)
+        except OSError as error:
+            raise StorageError(f"{self.name}: {error}", "run the same command again") from error
+        gone = info.type == pafs.FileType.NotFound
+        if not gone and (info.size or 0, info.mtime_ns or 0) != (self.size, self.mtime_ns):
+            raise StorageError(
+                f"{self.name} was changed while the job ran",
+                "run the same command again: answers of rows that are still there are kept",
             )
 
     def fingerprint(self) -> dict[str, object]:

@@ -155,7 +155,10 @@ def _aliased(message: dict[str, Any]) -> dict[str, Any]:
 def _source(directory: Path, settings: Mapping[str, Any]) -> str | None:
     path = directory / "chat_template.jinja"
     if path.exists():
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{path} cannot be read: {error}", "fetch the model again") from error
     found = _optional_json(directory / "chat_template.json").get("chat_template")
     found = settings.get("chat_template") if found is None else found
     if isinstance(found, list):  # several named templates
@@ -177,7 +180,7 @@ def _optional_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
+        raise ModelError(f"{path} cannot be read: {error}", "fetch the model again") from error
     if not isinstance(value, dict):
         raise ModelError(f"{path} is not a JSON object")
     return value

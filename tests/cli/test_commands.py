@@ -218,6 +218,38 @@ def test_a_reader_that_leaves_changes_neither_the_exit_code_nor_prints_a_traceba
     assert "Traceback" not in (out or "") + (err or "")
 
 
+@pytest.mark.parametrize(
+    ("closed", "args", "code"),
+    [(">&-", "schema", 0), ("<&- >&- 2>&-", "schema", 0), ("2>&-", "validate none.parquet", 2)],
+)
+def test_streams_closed_from_the_start_change_no_exit_code(
+    tmp_path: Path, closed: str, args: str, code: int
+) -> None:
+    command = f"{sys.executable} -m specbatch {args} {closed}"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=tmp_path, env=environment(), capture_output=True, check=False
+    )
+    assert done.returncode == code
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is always full")
+def test_a_full_disk_under_stdout_is_one_line(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "specbatch", "schema"]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 4
+    assert done.stderr.startswith("error: stdout cannot be written: No space left")
+
+
 def test_a_signal_that_comes_while_commands_are_imported_is_answered(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys\n"

