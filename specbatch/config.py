@@ -142,7 +142,9 @@ class JobConfig(BaseModel):
     quantize: Annotated[
         Literal["q8_0", "q4_0"] | None, Field(description="quantise a float checkpoint when it is loaded")
     ] = None
-    threads: Annotated[Positive | None, Field(description="CPU threads (default: all cores)")] = None
+    threads: Annotated[
+        Annotated[Positive, Field(le=1024)] | None, Field(description="CPU threads (default: all cores)")
+    ] = None
     policy: Annotated[Literal["off"], Field(description="speculation policy")] = "off"
 
     seed: Annotated[Integer, Field(ge=0, lt=2**63, description="seed of the job")] = 0

@@ -50,6 +50,7 @@ def test_paths_in_a_job_file_are_relative_to_it(tmp_path: Path) -> None:
         ("kv_memory = 'lots'", "kv_memory = 'lots': expected a size such as 2GiB, 512MB or auto", ""),
         ("kv_memory = 0", "kv_memory = 0: expected a size such as 2GiB, 512MB or auto", ""),
         (f"kv_memory = '{'9' * 400}'", "expected at least one byte, and fewer than 2^63", ""),
+        ("threads = 100000", "threads = 100000: input should be less than or equal to 1024", ""),
         (f"limit = {10**30}", "input should be less than", ""),
         ("max_failures = 'few'", "max_failures = 'few': expected a number of rows or a percentage", ""),
         ("policy = 'auto'", "policy = 'auto': available: 'off'", ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from specbatch.errors import SpecbatchError
+from specbatch.errors import SpecbatchError, UsageError
 from specbatch.hardware.threads import prepare_environment
 from specbatch.signals import Interrupts
 
@@ -22,6 +22,13 @@ def main() -> None:
             app()
     except SpecbatchError as error:
         sys.exit(_tell(error))
+    except OSError as error:
+        # A path nobody may look at, or longer than the system takes; failing disks have errors of their own.
+        if error.filename is None:
+            raise
+        sys.exit(
+            _tell(UsageError(f"{error.filename}: {error.strerror}", "check the path and its permissions"))
+        )
 
 
 def _open_standard_streams() -> None:

@@ -113,7 +113,10 @@ def write_atomically(path: Path, text: str) -> None:
 def _memoised_digest(path: Path) -> str:
     """Digest remembered under path, size and modification time: hashing gigabytes takes seconds."""
     path = path.resolve()
-    stat = path.stat()
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}", "fetch the model again") from error
     stamp = [str(path), stat.st_size, stat.st_mtime_ns]
     memo = cache_root() / "digests" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
     remembered = _read_memo(memo)

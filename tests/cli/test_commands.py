@@ -201,6 +201,26 @@ def test_the_shell_completes_commands_and_flags(tmp_path: Path, words: str, expe
     assert expected in result.stdout.split()
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["validate", "a" * 300],
+        ["validate", "t.parquet", "--model", "a" * 300],
+        ["run", "t.parquet", "--out", "a" * 300],
+        ["status", "a" * 300],
+    ],
+)
+def test_a_path_that_the_system_does_not_take_is_one_clear_line(tmp_path: Path, args: list[str]) -> None:
+    pq.write_table(pa.table({"prompt": ["x"]}), tmp_path / "t.parquet")
+    command = [sys.executable, "-m", "specbatch", *args]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "File name too long" in done.stderr
+
+
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
 def test_a_reader_that_leaves_changes_neither_the_exit_code_nor_prints_a_traceback(
     tmp_path: Path, closed: str

@@ -102,6 +102,9 @@ def test_weights_damaged_on_disk_are_not_used(
     with pytest.raises(ModelError, match="is damaged") as caught:
         resolve_model("tiny", report=lambda _: None)
     assert str(files.directory) in caught.value.hint
+    files.weights[0].unlink()
+    with pytest.raises(ModelError, match="cannot be read"):
+        resolve_model("tiny", report=lambda _: None)
 
 
 def test_second_pull_fetches_nothing(
