@@ -31,7 +31,6 @@ typedef struct {
 typedef struct {
     slot_list left;
     int64_t part, piece, slot; /* floats: fetched of the first slot left; per fetch; per slot */
-    int burst;                 /* fetches per key and head of the block at work, so that all get done */
 } fetcher;
 
 /* One block of a tile and the working memory for it.  Queries are ordered by K/V head. */
@@ -47,16 +46,16 @@ typedef struct {
     int head_queries;    /* queries of one K/V head */
 } attention_work;
 
-SB_INLINE void fetch_pieces(fetcher *f) {
-    for (int i = 0; i < f->burst && f->left.count; i++) {
-        const float *from = f->left.cache + *f->left.offsets + f->part;
-        for (int64_t d = 0; d < f->piece; d += 16) __builtin_prefetch(from + d, 0, 3);
-        f->part += f->piece;
-        if (f->part < f->slot) continue;
-        f->part = 0;
-        f->left.offsets++;
-        f->left.count--;
-    }
+/* Called once per key and head of the block at work: a slot has as many pieces as there are heads. */
+SB_INLINE void fetch_piece(fetcher *f) {
+    if (!f->left.count) return;
+    const float *from = f->left.cache + *f->left.offsets + f->part;
+    for (int64_t d = 0; d < f->piece; d += 16) __builtin_prefetch(from + d, 0, 3);
+    f->part += f->piece;
+    if (f->part < f->slot) return;
+    f->part = 0;
+    f->left.offsets++;
+    f->left.count--;
 }
 
 /* Keys per chunk: whole slots, in multiples of the four keys that are scored together.  With many
@@ -101,7 +100,7 @@ SB_INLINE void score_tile(const attention_work *w, int first, int64_t head, int 
 static void score_group(attention_work *w, int first, int count, int64_t head, int from, int to) {
     int fetches = first == (int)head * w->head_queries;
     for (int j = from; j < to; j += 4) {
-        for (int i = 0; fetches && i < 4; i++) fetch_pieces(&w->next_keys);
+        for (int i = 0; fetches && i < 4; i++) fetch_piece(&w->next_keys);
         if (count == 6) score_tile(w, first + 3, head, j, 3);
         if (count == 6 || count == 3) score_tile(w, first, head, j, 3);
         if (count == 2) score_tile(w, first, head, j, 2);
@@ -143,7 +142,7 @@ SB_INLINE void value_tile(attention_work *w, int first, const float *values, int
     for (int j = from; j < to; j++) {
         const float *row = values + offsets[j];
         v8 v[4];
-        fetch_pieces(&ahead);
+        fetch_piece(&ahead);
         SB_FOR(4, k, nv, v[k] = load_row(row, d + 8 * k, dim);)
         SB_FOR(6, i, nq, {
             v8 weight = v8_set1(p[i * SB_BLOCK + j]);

@@ -153,18 +153,28 @@ static void run_block(attention_worker *w, const sb_tile *tile, int64_t first, i
     if (!w->plan->split) fold_block(w, tile->first, first, at.block);
 }
 
-/* `keys` is the number of keys of the block at work. */
-static void aim_fetchers(attention_worker *w, spot ahead, int keys) {
+/* What to fetch: keys of `token` from number `start` on, after its last those of `next` from `skip` on. */
+typedef struct {
+    int64_t token, start, next, skip;
+} fetch_route;
+
+/* One key is fetched for each of the `keys` of the block at work. */
+static void aim_fetchers(attention_worker *w, fetch_route route, int keys) {
+    const sb_attention_shape *s = &w->plan->shape;
+    int64_t own = sb_num_keys(s, route.token) - route.start, other = sb_num_keys(s, route.next) - route.skip;
+    int first = own < 0 ? 0 : own < keys ? (int)own : keys;
+    int second = other < 0 ? 0 : other < keys - first ? (int)other : keys - first;
+    locate_keys(w->offsets[1], s, route.token, route.start, first);
+    locate_keys(w->offsets[1] + first, s, route.next, route.skip, second);
     fetcher f = {
-        .left = slots_at(w, w->data->k_cache, w->offsets[1], ahead), .piece = w->work.dim, .slot = w->work.slot,
+        .left = {w->data->k_cache, w->offsets[1], first + second}, .piece = w->work.dim, .slot = w->work.slot,
     };
-    f.burst = keys ? (f.left.count + keys - 1) / keys : 0;
     w->work.next_keys = w->work.next_values = f;
     w->work.next_values.left.cache = w->data->v_cache;
 }
 
-static void run_tile_block(attention_worker *w, const sb_tile *tile, int64_t block, spot ahead) {
-    aim_fetchers(w, ahead, keys_in_block(tile->keys, block));
+static void run_tile_block(attention_worker *w, const sb_tile *tile, int64_t block, fetch_route route) {
+    aim_fetchers(w, route, keys_in_block(tile->keys, block));
     if (block < tile->shared) {
         run_block(w, tile, tile->first, tile->count, (spot){tile->longest, block});
         return;
@@ -172,22 +182,19 @@ static void run_tile_block(attention_worker *w, const sb_tile *tile, int64_t blo
     for (int64_t t = tile->first; t < tile->first + tile->count; t++) run_block(w, tile, t, 1, (spot){t, block});
 }
 
-/* The tile this worker will probably get next: only a hint of what to fetch. */
-static int64_t probable_token(const sb_attention_plan *plan, sb_pool *pool, int64_t now) {
-    int64_t next = sb_pool_peek(pool);
-    return plan->tiles[next < plan->num_tiles ? next : now].longest;
-}
-
+/* While a block is computed, what lies SB_BLOCK keys ahead is fetched: of this tile, then of the one that
+ * this worker will get next if the workers keep taking turns. */
 static void run_whole_tiles(attention_worker *w, sb_pool *pool) {
     const sb_attention_plan *plan = w->plan;
     int64_t heads = plan->shape.heads, record = sb_record(&plan->shape);
     for (int64_t i; (i = sb_pool_ticket(pool)) < plan->num_tiles;) {
         const sb_tile *tile = &plan->tiles[i];
-        int64_t blocks = (tile->keys + SB_BLOCK - 1) / SB_BLOCK;
-        for (int64_t b = 0; b < blocks; b++) {
-            spot ahead = {tile->longest, b + 1};
-            if (b + 1 == blocks) ahead = (spot){probable_token(plan, pool, i), 0};
-            run_tile_block(w, tile, b, ahead);
+        int64_t after = i + sb_pool_workers(pool);
+        fetch_route route = {.token = tile->longest, .next = plan->tiles[after < plan->num_tiles ? after : i].longest};
+        for (int64_t b = 0; b * SB_BLOCK < tile->keys; b++) {
+            route.start = (b + 1) * SB_BLOCK;
+            route.skip = route.start < tile->keys ? 0 : route.start - tile->keys;
+            run_tile_block(w, tile, b, route);
         }
         for (int64_t r = 0; r < tile->count * heads; r++)
             finish(w, tile->first + r / heads, r % heads, w->folded + r * record);
@@ -199,7 +206,8 @@ static void run_split_tiles(attention_worker *w, sb_pool *pool) {
     int64_t record = sb_record(&plan->shape), heads = plan->shape.heads, blocks = plan->max_blocks;
     for (int64_t i; (i = sb_pool_ticket(pool)) < plan->num_tiles * blocks;) {
         const sb_tile *tile = &plan->tiles[i / blocks];
-        run_tile_block(w, tile, i % blocks, (spot){tile->longest, i % blocks + 1});
+        int64_t after = (i % blocks + sb_pool_workers(pool)) * SB_BLOCK;
+        run_tile_block(w, tile, i % blocks, (fetch_route){tile->longest, after, tile->longest, tile->keys});
     }
     sb_pool_barrier(pool);
     for (int64_t token; (token = sb_pool_ticket(pool)) < plan->shape.tokens;) {

@@ -259,8 +259,6 @@ int64_t sb_pool_ticket(sb_pool *pool) {
     return atomic_fetch_add_explicit(&pool->ticket, 1, memory_order_relaxed);
 }
 
-int64_t sb_pool_peek(sb_pool *pool) { return atomic_load_explicit(&pool->ticket, memory_order_relaxed); }
-
 void *sb_pool_scratch(sb_pool *pool, int worker) { return pool->scratches[worker].memory; }
 
 void *sb_pool_shared(sb_pool *pool) { return pool->scratches[pool->workers].memory; }

@@ -37,9 +37,6 @@ void sb_pool_barrier(sb_pool *pool);
 /* Inside a task: next unclaimed work item of this phase, counted from 0. */
 int64_t sb_pool_ticket(sb_pool *pool);
 
-/* The ticket that is handed out next, for now. */
-int64_t sb_pool_peek(sb_pool *pool);
-
 /* Inside a task: the worker's scratch memory and that of all, 64-byte aligned, contents arbitrary. */
 void *sb_pool_scratch(sb_pool *pool, int worker);
 void *sb_pool_shared(sb_pool *pool);
