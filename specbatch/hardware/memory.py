@@ -14,11 +14,16 @@ _CGROUP_LIMITS = (
     ),
 )
 _MEMINFO = Path("/proc/meminfo")
+_STATM = Path("/proc/self/statm")
 
 
 def available_bytes() -> int | None:
-    """Memory this process may still take, the container's limit included; ``None`` if unknown."""
-    found = [_meminfo_available(), *(_cgroup_available(*paths) for paths in _CGROUP_LIMITS)]
+    """Memory this process may still take, limits of container and shell included; ``None`` if unknown."""
+    found = [
+        _meminfo_available(),
+        _address_space_left(),
+        *(_cgroup_available(*paths) for paths in _CGROUP_LIMITS),
+    ]
     known = [size for size in found if size is not None]
     return min(known, default=None)
 
@@ -44,6 +49,14 @@ def _meminfo_available() -> int | None:
         if line.startswith("MemAvailable:"):
             return 1024 * int(line.split()[1])
     return None
+
+
+def _address_space_left() -> int | None:
+    """What ``ulimit -v`` leaves; ``None`` without such a limit."""
+    limit, _hard = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY or not _STATM.is_file():
+        return None
+    return max(0, limit - int(_STATM.read_text().split()[0]) * resource.getpagesize())
 
 
 def _cgroup_available(limit: Path, usage: Path) -> int | None:

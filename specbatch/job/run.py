@@ -182,7 +182,13 @@ class _Run:
 
     def _open_engine(self, files: ModelFiles) -> Engine:
         started = datetime.fromtimestamp(self._attempts.manifest.epoch).astimezone()
-        engine = self._around.open_engine(self._config, files, started)
+        try:
+            engine = self._around.open_engine(self._config, files, started)
+        except MemoryError as error:
+            what = f"not enough memory for the model: {error}"
+            raise EngineError(
+                what, "lower --kv-memory, or free memory; the same command continues"
+            ) from error
         if engine.notice:
             self._reporter.message(engine.notice)
         return engine

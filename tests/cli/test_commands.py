@@ -201,26 +201,6 @@ def test_the_shell_completes_commands_and_flags(tmp_path: Path, words: str, expe
     assert expected in result.stdout.split()
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        ["validate", "a" * 300],
-        ["validate", "t.parquet", "--model", "a" * 300],
-        ["run", "t.parquet", "--out", "a" * 300],
-        ["status", "a" * 300],
-    ],
-)
-def test_a_path_that_the_system_does_not_take_is_one_clear_line(tmp_path: Path, args: list[str]) -> None:
-    pq.write_table(pa.table({"prompt": ["x"]}), tmp_path / "t.parquet")
-    command = [sys.executable, "-m", "specbatch", *args]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert "File name too long" in done.stderr
-
-
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
 def test_a_reader_that_leaves_changes_neither_the_exit_code_nor_prints_a_traceback(
     tmp_path: Path, closed: str
@@ -236,38 +216,6 @@ def test_a_reader_that_leaves_changes_neither_the_exit_code_nor_prints_a_traceba
     out, err = process.communicate()
     assert process.returncode == {"stdout": 0, "stderr": 2}[closed]
     assert "Traceback" not in (out or "") + (err or "")
-
-
-@pytest.mark.parametrize(
-    ("closed", "args", "code"),
-    [(">&-", "schema", 0), ("<&- >&- 2>&-", "schema", 0), ("2>&-", "validate none.parquet", 2)],
-)
-def test_streams_closed_from_the_start_change_no_exit_code(
-    tmp_path: Path, closed: str, args: str, code: int
-) -> None:
-    command = f"{sys.executable} -m specbatch {args} {closed}"
-    done = subprocess.run(
-        ["sh", "-c", command], cwd=tmp_path, env=environment(), capture_output=True, check=False
-    )
-    assert done.returncode == code
-    assert b"Traceback" not in done.stderr
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is always full")
-def test_a_full_disk_under_stdout_is_one_line(tmp_path: Path) -> None:
-    with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "specbatch", "schema"]
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env=environment(),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 4
-    assert done.stderr.startswith("error: stdout cannot be written: No space left")
 
 
 def test_a_signal_that_comes_while_commands_are_imported_is_answered(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from specbatch.config import JobConfig
+from specbatch.engine.feed import Engine
 from specbatch.errors import EngineError, ExitCode, InputError, LockedError, MismatchError, UsageError
 from specbatch.job.outcome import RunOutcome
 from specbatch.job.run import Start, run_directory, run_job
+from specbatch.models.files import ModelFiles
 from specbatch.table.rundir import locked
 
 from .fake_engine import FILES, FakeEngine, World
@@ -206,6 +209,15 @@ def test_an_engine_failure_keeps_what_was_finished_and_says_where_the_details_ar
     world = World()
     run(job(tmp_path), world)
     assert world.engine.served == [3, 4, 5]
+
+
+def test_a_model_that_does_not_fit_into_memory_is_one_line(tmp_path: Path) -> None:
+    class Tight(World):
+        def open_engine(self, _config: JobConfig, _files: ModelFiles, _started: datetime) -> Engine:
+            raise MemoryError("Unable to allocate 9 GiB")
+
+    with pytest.raises(EngineError, match="not enough memory for the model: Unable to allocate 9 GiB"):
+        run(job(tmp_path), Tight())
 
 
 def test_an_engine_that_forgets_or_repeats_a_row_is_found_out(tmp_path: Path) -> None:
