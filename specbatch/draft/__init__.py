@@ -1,0 +1,1 @@
+"""Where candidate continuations come from: one protocol, and the drafters behind it."""

@@ -1,0 +1,116 @@
+"""The contract of every drafter, and what goes in and out of it.
+
+A drafter may do as it likes: be wrong, share the row's noise, return nothing. It can only make the
+text come sooner or later, never change it: the target has the last word on every token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from specbatch.randomness import Stream
+from specbatch.rows import Row
+from specbatch.tree import TokenTree
+
+
+@dataclass(frozen=True, slots=True)
+class TreeShape:
+    """How large a tree may get; a chain of γ tokens is ``TreeShape(γ, 1, γ)``.
+
+    Attributes:
+        levels: Depth, at least 1.
+        width: Nodes that are expanded per level, and candidates of each of them; at least 1.
+        nodes: Nodes that will be verified, the root not counted; at least 1. A drafter may return
+            more candidates: which of them are verified is the policy's choice.
+    """
+
+    levels: int
+    width: int
+    nodes: int
+
+    def __post_init__(self) -> None:
+        if min(self.levels, self.width, self.nodes) < 1:
+            raise ValueError(f"a tree has at least one level, width and node, got {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRequest:
+    """One row that may speculate.
+
+    Attributes:
+        row: Committed tokens and sampling parameters; not to be changed.
+        shape: Bounds of the tree.
+        stream: The row's randomness. A candidate j levels below the root (j ≥ 1) is decided by the
+            target with the noise of absolute position ``row.committed + j - 1``.
+    """
+
+    row: Row
+    shape: TreeShape
+    stream: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a drafter proposes for one row.
+
+    Attributes:
+        tree: All candidates; its root is the row's last committed token. A tree of the root alone
+            is no proposal.
+        passes: Passes of a draft model that this row took part in.
+        flops: Floating-point operations charged to the row.
+    """
+
+    tree: TokenTree
+    passes: int = 0
+    flops: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Committed tokens of a row whose keys and values the target has just stored.
+
+    Attributes:
+        row: The row after the commit; the last of them is at position ``row.cached - 1``.
+        first: Position of the first of them.
+        features: Inputs of the captured layers at these tokens, float32
+            ``[count, captured layers, hidden]``; ``None`` when the drafter captures none.
+    """
+
+    row: Row
+    first: int
+    features: Tensor | None
+
+    @property
+    def count(self) -> int:
+        """How many tokens, at least 1."""
+        return self.row.cached - self.first
+
+
+class Drafter(Protocol):
+    """Proposes candidate continuations."""
+
+    @property
+    def name(self) -> str:
+        """What the settings call it."""
+        ...
+
+    @property
+    def captured(self) -> tuple[int, ...]:
+        """Target layers whose inputs it wants to observe, in that order; ``()`` for none."""
+        ...
+
+    def observe(self, observed: Sequence[Observed]) -> None:
+        """See what the target stored; called after each step's commit, for rows still in flight."""
+        ...
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """One draft for each request, in their order."""
+        ...
+
+    def forget(self, row: Row) -> None:
+        """Let go of a row that ended or lost its pages; may be called again, or for strangers."""
+        ...
