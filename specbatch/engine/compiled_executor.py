@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from specbatch_kernels.cpu import (
     AttentionKeys,
@@ -12,12 +14,15 @@ from specbatch_kernels.cpu import (
     KvCache,
     PackedDecoder,
     Placement,
+    SamplingRows,
     ThreadPool,
     decoder_pass,
+    sample,
 )
 from torch import Tensor
 
 from specbatch.cache import KVStore
+from specbatch.sampling import Draw
 from specbatch.step import Step
 
 
@@ -41,6 +46,30 @@ class CompiledExecutor:
         logits = torch.empty((len(step.wanted), self.decoder.parts.head.rows))
         decoder_pass(self.decoder, batch, cache, DecoderOutputs(logits), self.pool)
         return logits
+
+    def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
+        """The next token of every row of logits; see :func:`specbatch.sampling.choose`."""
+        chosen = torch.empty(len(draws), dtype=torch.int64)
+        sample(logits, sampling_rows(draws), chosen, self.pool)
+        return [None if token < 0 else token for token in chosen.tolist()]
+
+
+def sampling_rows(draws: Sequence[Draw]) -> SamplingRows:
+    """How every row samples, as the kernels take it."""
+    params = [draw.params for draw in draws]
+    lengths = [0, *(len(draw.history) for draw in draws)]
+    greedy = [each.temperature == 0.0 for each in params]  # its noise is 0: no state is looked up
+    states = [0 if g else draw.stream.state(draw.position) for g, draw in zip(greedy, draws, strict=True)]
+    return SamplingRows(
+        temperature=torch.tensor([each.temperature for each in params], dtype=torch.float64),
+        penalty=torch.tensor([each.repetition_penalty for each in params], dtype=torch.float64),
+        top_p=torch.tensor([each.top_p for each in params], dtype=torch.float64),
+        min_p=torch.tensor([each.min_p for each in params], dtype=torch.float64),
+        top_k=torch.tensor([each.top_k for each in params], dtype=torch.int64),
+        state=torch.from_numpy(np.array(states, dtype=np.uint64).view(np.int64)),
+        history_offsets=torch.tensor(lengths).cumsum(0),
+        history=torch.cat([draw.history for draw in draws]),
+    )
 
 
 def attention_keys(step: Step) -> AttentionKeys:

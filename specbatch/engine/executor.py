@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +11,9 @@ from torch import Tensor
 
 from specbatch.attention.base import Attention
 from specbatch.cache import KVStore, PagedStore
+from specbatch.hardware.threads import one_thread
 from specbatch.models.decoder import Decoder
+from specbatch.sampling import Draw, choose
 from specbatch.step import Step
 
 
@@ -24,6 +27,10 @@ class Executor(Protocol):
 
     def forward(self, step: Step) -> Tensor:
         """One target pass: logits of the wanted tokens, float32 ``[S, vocab]``."""
+        ...
+
+    def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
+        """The next token of every row of logits; see :func:`specbatch.sampling.choose`."""
         ...
 
 
@@ -40,3 +47,9 @@ class TorchExecutor:
         """One target pass: logits of the wanted tokens, float32 ``[S, vocab]``."""
         here = step.to(self.store.keys.device)
         return self.decoder.forward(here, self.store, self.attention)
+
+    @torch.inference_mode()
+    def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
+        """The next token of every row of logits; see :func:`specbatch.sampling.choose`."""
+        with one_thread():
+            return choose(logits, draws)

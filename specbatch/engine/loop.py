@@ -15,13 +15,12 @@ from specbatch.engine.executor import Executor
 from specbatch.engine.feed import Feed, Host
 from specbatch.errors import RowFault
 from specbatch.hardware.memory import peak_resident_bytes
-from specbatch.hardware.threads import one_thread
 from specbatch.ledger import EngineStats, Ledger
 from specbatch.models.config import ModelConfig
 from specbatch.pages import PagePool
 from specbatch.progress import Snapshot
 from specbatch.rows import FinishReason, Row, Status
-from specbatch.sampling import Draw, choose
+from specbatch.sampling import Draw
 from specbatch.schedule.scheduler import Limits, Scheduler
 from specbatch.schedule.waiting import WaitingRows
 from specbatch.step import Work, build_step
@@ -163,8 +162,9 @@ class Loop:
             self._ledger.record_pass(work)
         with self._timed("pass_s"):
             logits = self._target.executor.forward(step)
-        with self._timed("choose_s"), one_thread():
-            return choose(logits, [self._draw(item.row) for item in work if item.yields_token])
+        with self._timed("choose_s"):
+            draws = [self._draw(item.row) for item in work if item.yields_token]
+            return self._target.executor.choose(logits, draws) if draws else []
 
     def _draw(self, row: Row) -> Draw:
         params = row.prompt.params

@@ -10,6 +10,7 @@ from specbatch_kernels.cpu import (
     DecoderParts,
     PackedDecoder,
     PackedMatrix,
+    WeightArena,
     WeightType,
     pack,
     pack_gated,
@@ -26,10 +27,10 @@ KERNEL_KINDS: tuple[WeightType, ...] = ("q4_0", "q4_1", "q8_0")
 
 def build_packed(config: ModelConfig, tensors: Iterable[tuple[str, StoredTensor]]) -> PackedDecoder:
     """Assemble a decoder from tensors with Hugging Face names (checked by the loader)."""
-    w = dict(tensors)
-    embedding = _matrix([w.pop("model.embed_tokens.weight")])
-    head = embedding if config.tie_embeddings else _matrix([w.pop("lm_head.weight")])
-    layers = [_layer(w, f"model.layers.{i}") for i in range(config.num_layers)]
+    w, arena = dict(tensors), WeightArena()
+    embedding = _matrix([w.pop("model.embed_tokens.weight")], arena)
+    head = embedding if config.tie_embeddings else _matrix([w.pop("lm_head.weight")], arena)
+    layers = [_layer(w, f"model.layers.{i}", arena) for i in range(config.num_layers)]
     parts = DecoderParts(
         embedding=embedding,
         head=head,
@@ -42,7 +43,7 @@ def build_packed(config: ModelConfig, tensors: Iterable[tuple[str, StoredTensor]
     return PackedDecoder(layers, parts)
 
 
-def _layer(w: dict[str, StoredTensor], name: str) -> DecoderLayer:
+def _layer(w: dict[str, StoredTensor], name: str, arena: WeightArena) -> DecoderLayer:
     """Take one layer's tensors out of ``w``, so that the unpacked copies can be freed."""
 
     def take(suffix: str) -> StoredTensor:
@@ -57,20 +58,22 @@ def _layer(w: dict[str, StoredTensor], name: str) -> DecoderLayer:
     (gate, up), kind = _same_kind([take("mlp.gate_proj.weight"), take("mlp.up_proj.weight")])
     return DecoderLayer(
         input_norm=_vector(take("input_layernorm.weight")),
-        qkv=_matrix([take(f"self_attn.{h}.weight") for h in heads], torch.cat(biases) if biases else None),
+        qkv=_matrix(
+            [take(f"self_attn.{h}.weight") for h in heads], arena, torch.cat(biases) if biases else None
+        ),
         q_norm=take_vector("self_attn.q_norm.weight"),
         k_norm=take_vector("self_attn.k_norm.weight"),
-        output=_matrix([take("self_attn.o_proj.weight")]),
+        output=_matrix([take("self_attn.o_proj.weight")], arena),
         mlp_norm=_vector(take("post_attention_layernorm.weight")),
-        gate_up=pack_gated(gate, up, kind),
-        down=_matrix([take("mlp.down_proj.weight")]),
+        gate_up=pack_gated(gate, up, kind, arena=arena),
+        down=_matrix([take("mlp.down_proj.weight")], arena),
     )
 
 
-def _matrix(parts: list[StoredTensor], bias: Tensor | None = None) -> PackedMatrix:
+def _matrix(parts: list[StoredTensor], arena: WeightArena, bias: Tensor | None = None) -> PackedMatrix:
     """One matrix from its parts, stacked by output."""
     sources, kind = _same_kind(parts)
-    return pack(torch.cat(sources), kind, bias)
+    return pack(torch.cat(sources), kind, bias, arena=arena)
 
 
 def _same_kind(parts: list[StoredTensor]) -> tuple[list[Tensor], WeightType]:

@@ -24,6 +24,7 @@ from specbatch.ledger import EngineStats
 from specbatch.models.config import ModelConfig
 from specbatch.progress import Snapshot
 from specbatch.rows import Answer, Prompt, Status
+from specbatch.sampling import Draw, choose
 from specbatch.step import Step
 from specbatch.text.tokenizer import Tokenizer
 
@@ -66,6 +67,9 @@ class TableExecutor:
                     length = int(step.positions[token]) + 1
                     logits.append(table_logits(self._read(step, row, length)))
         return torch.stack(logits) if logits else torch.empty(0, VOCAB)
+
+    def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
+        return choose(logits, draws)
 
     def scrub(self, pages: Sequence[int]) -> None:
         for page in pages:
