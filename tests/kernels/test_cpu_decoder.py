@@ -83,7 +83,7 @@ def make_decoder(kind: WeightType, *, qwen: bool) -> PackedDecoder:
         num_heads=HEADS,
         num_kv_heads=KV_HEADS,
         eps=1e-5,
-        captured=(2, 0),
+        captured=(2, LAYERS, 0),
     )
     return PackedDecoder(layers, parts)
 
@@ -107,7 +107,7 @@ def make_batch(rows: list[tuple[int, int, int]]) -> DecoderBatch:
 
 def run(decoder: PackedDecoder, batch: DecoderBatch, cache: KvCache, pool: ThreadPool) -> DecoderOutputs:
     outputs = DecoderOutputs(
-        torch.full((len(batch.wanted), VOCABULARY), NAN), torch.full((2, len(batch.tokens), HIDDEN), NAN)
+        torch.full((len(batch.wanted), VOCABULARY), NAN), torch.full((3, len(batch.tokens), HIDDEN), NAN)
     )
     decoder_pass(decoder, batch, cache, outputs, pool)
     return outputs
@@ -134,7 +134,7 @@ def test_pass_equals_its_twin(isa: Isa, kind: WeightType, qwen: bool) -> None:
             outputs = run(decoder, batch, cache, pool)
             exact = DecoderOutputs(
                 torch.empty(outputs.logits.shape, dtype=torch.float64),
-                torch.empty(2, len(batch.tokens), HIDDEN, dtype=torch.float64),
+                torch.empty(3, len(batch.tokens), HIDDEN, dtype=torch.float64),
             )
             decoder_pass_reference(decoder, batch, exact_cache, exact, None)
             assert close(outputs.logits, exact.logits)

@@ -51,7 +51,7 @@ def decoder_new(
     embedding: _Matrix,
     head: _Matrix,
     vectors: tuple[int, int],
-    sizes: tuple[int, int, int, int, int, int],
+    sizes: tuple[int, int, int, int, int, int, int],
     eps: float,
     /,
 ) -> _Decoder: ...

@@ -67,7 +67,8 @@ class DecoderParts:
         num_heads: Query heads.
         num_kv_heads: Key and value heads.
         eps: Of every norm.
-        captured: Layers whose inputs a pass can report, in the order they are reported.
+        captured: Layers whose inputs a pass can report, in the order they are reported; the number of
+            layers stands for the input of the final norm.
     """
 
     embedding: PackedMatrix
@@ -108,6 +109,7 @@ class PackedDecoder:
             parts.num_kv_heads,
             self.head_dim,
             parts.rotary.shape[0],
+            self._place(len(self.layers)),
         )
         _expect("embedding", parts.embedding, (parts.embedding.rows, self.hidden), gated=False)
         _expect("head", parts.head, (parts.head.rows, self.hidden), gated=False)
@@ -145,9 +147,12 @@ class PackedDecoder:
             *head_norms,
         )
         matrices = (layer.qkv, layer.output, layer.gate_up, layer.down)
+        return (*map(native_matrix, matrices), norms, self._place(number))
+
+    def _place(self, number: int) -> int:
+        """Where a layer's input is reported; -1 when it is not."""
         captured = self.parts.captured
-        place = captured.index(number) if number in captured else -1
-        return (*map(native_matrix, matrices), norms, place)
+        return captured.index(number) if number in captured else -1
 
 
 def _expect(name: str, matrix: PackedMatrix, shape: tuple[int, int], *, gated: bool) -> None:
@@ -181,7 +186,7 @@ class DecoderOutputs:
 
     Attributes:
         logits: float32 [S, vocabulary].
-        captured: float32 [captured layers, T, hidden], the inputs of those layers; None when not needed.
+        captured: float32 [captured places, T, hidden], the states there; None when not needed.
     """
 
     logits: torch.Tensor
@@ -259,6 +264,8 @@ def decoder_pass_reference(
         inner = torch.empty((len(x), decoder.inner), dtype=x.dtype)
         gated_linear_reference(x, layer.gate_up, inner, pool, norm=RmsNorm(layer.mlp_norm, parts.eps))
         linear_reference(inner, layer.down, x, pool, accumulate=True)
+    if outputs.captured is not None and len(decoder.layers) in parts.captured:
+        outputs.captured[parts.captured.index(len(decoder.layers))] = x
     norm = RmsNorm(parts.final_norm, parts.eps)
     linear_reference(x[batch.wanted], parts.head, outputs.logits, pool, norm=norm)
 

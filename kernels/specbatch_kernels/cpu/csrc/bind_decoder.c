@@ -38,9 +38,10 @@ static PyObject *decoder_new(PyObject *self, PyObject *args) {
     sb_decoder *d = calloc(1, sizeof(*d));
     if (!d) return PyErr_NoMemory();
     PyObject *layers, *capsule = NULL;
-    if (PyArg_ParseTuple(args, "O" SB_MATRIX_FORMAT SB_MATRIX_FORMAT "(KK)(LLLLLL)f", &layers,
+    if (PyArg_ParseTuple(args, "O" SB_MATRIX_FORMAT SB_MATRIX_FORMAT "(KK)(LLLLLLL)f", &layers,
                          SB_MATRIX_FIELDS(&d->embedding), SB_MATRIX_FIELDS(&d->head), &d->final_norm, &d->rotary,
-                         &d->hidden, &d->inner, &d->num_heads, &d->kv_heads, &d->head_dim, &d->positions, &d->eps) &&
+                         &d->hidden, &d->inner, &d->num_heads, &d->kv_heads, &d->head_dim, &d->positions,
+                         &d->final_capture, &d->eps) &&
         read_layers(layers, d))
         capsule = PyCapsule_New(d, SB_DECODER_CAPSULE, decoder_free);
     if (!capsule) {

@@ -19,6 +19,7 @@ typedef struct {
     const float *final_norm;   /* [hidden] */
     const float *rotary;       /* [positions, 2, head_dim / 2] */
     int64_t num_layers, hidden, inner, num_heads, kv_heads, head_dim, positions;
+    int64_t final_capture; /* place of the final norm's input in the captured states, or -1 */
     float eps;
 } sb_decoder;
 

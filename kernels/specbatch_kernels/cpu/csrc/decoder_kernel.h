@@ -29,6 +29,14 @@ static void run_embedding(const pass_worker *w) {
     sb_pool_barrier(w->pool);
 }
 
+/* Reports the states between two layers, where they were asked for: place -1 is nowhere. */
+static void run_capture(const pass_worker *w, int64_t place) {
+    const sb_pass *p = w->pass;
+    if (w->worker != 0 || !p->captured || place < 0) return;
+    size_t count = (size_t)(p->num_tokens * p->decoder->hidden);
+    memcpy(p->captured + (size_t)place * count, w->x, count * sizeof(float));
+}
+
 /* Stores keys and values, and the layer's input where it was asked for: nobody changes it meanwhile. */
 static void run_rotary(const pass_worker *w, const sb_layer *layer, int64_t cache) {
     const sb_pass *p = w->pass;
@@ -39,10 +47,7 @@ static void run_rotary(const pass_worker *w, const sb_layer *layer, int64_t cach
         .tokens = p->num_tokens, .num_heads = d->num_heads, .kv_heads = d->kv_heads, .head_dim = d->head_dim,
         .eps = d->eps,
     };
-    if (w->worker == 0 && p->captured && layer->capture >= 0) {
-        size_t count = (size_t)(p->num_tokens * d->hidden);
-        memcpy(p->captured + (size_t)layer->capture * count, w->x, count * sizeof(float));
-    }
+    run_capture(w, layer->capture);
     rotate_and_store(&job, w->pool);
     sb_pool_barrier(w->pool);
 }
@@ -91,6 +96,7 @@ static void decoder(const sb_pass *pass, sb_pool *pool, int worker) {
     };
     run_embedding(&w);
     for (int64_t i = 0; i < pass->decoder->num_layers; i++) run_layer(&w, i);
+    run_capture(&w, pass->decoder->final_capture);
     run_linear(&w, (sb_linear){
         .tokens = pass->num_wanted, .matrix = pass->decoder->head, .x = w.x, .index = pass->wanted,
         .norm = pass->decoder->final_norm, .out = pass->logits,
