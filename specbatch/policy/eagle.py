@@ -1,0 +1,33 @@
+"""Dynamic draft trees of a fixed size (EAGLE-2, Li et al. 2024, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specbatch.draft.base import TreeShape
+from specbatch.policy.base import bounded, fit
+from specbatch.rows import Row
+from specbatch.tree import TokenTree
+
+
+class EaglePolicy:
+    """Expand the likeliest nodes of each level, then verify the likeliest of all of them.
+
+    The expansion (section 4.1) is the drafter's part, the reranking (section 4.2) is this one's.
+
+    Args:
+        shape: Levels, nodes expanded per level, nodes verified.
+    """
+
+    name = "eagle"
+
+    def __init__(self, shape: TreeShape) -> None:
+        self.shape = shape
+
+    def shapes(self, rows: Sequence[Row]) -> list[TreeShape | None]:
+        """The same tree for every row, or what is left of it."""
+        return [bounded(self.shape, row) for row in rows]
+
+    def select(self, drafts: Sequence[TokenTree], shapes: Sequence[TreeShape]) -> list[TokenTree]:
+        """The nodes of highest path probability."""
+        return [fit(draft, shape) for draft, shape in zip(drafts, shapes, strict=True)]
