@@ -14,6 +14,14 @@ from specbatch_kernels.cpu.decoder import (
     decoder_pass,
     decoder_pass_reference,
 )
+from specbatch_kernels.cpu.draft import (
+    DraftBatch,
+    DraftOutputs,
+    draft_pass,
+    draft_pass_dense,
+    draft_pass_reference,
+)
+from specbatch_kernels.cpu.draft_head import DenseHead, HeadMatrices, HeadParts, PackedHead
 from specbatch_kernels.cpu.linear import (
     PackedMatrix,
     WeightType,
@@ -40,9 +48,15 @@ __all__ = [
     "DecoderLayer",
     "DecoderOutputs",
     "DecoderParts",
+    "DenseHead",
+    "DraftBatch",
+    "DraftOutputs",
+    "HeadMatrices",
+    "HeadParts",
     "KernelsUnavailableError",
     "KvCache",
     "PackedDecoder",
+    "PackedHead",
     "PackedMatrix",
     "Placement",
     "RmsNorm",
@@ -57,6 +71,9 @@ __all__ = [
     "available",
     "decoder_pass",
     "decoder_pass_reference",
+    "draft_pass",
+    "draft_pass_dense",
+    "draft_pass_reference",
     "gated_linear",
     "gated_linear_reference",
     "linear",

@@ -8,6 +8,9 @@ class _Pool:
 class _Decoder:
     """Opaque handle of a decoder; it does not keep the tensors alive."""
 
+class _Head:
+    """Opaque handle of a draft head; it does not keep the tensors alive."""
+
 # Type, data, bias, rows, cols.
 _Matrix = tuple[int, int, int, int, int]
 
@@ -63,6 +66,25 @@ def decoder_pass(
     limits: tuple[int, int, int, int, int],
     cache: tuple[int, int],
     outputs: tuple[int, int],
+    /,
+) -> None: ...
+def head_new(
+    matrices: tuple[_Matrix, ...],
+    vectors: tuple[int, ...],
+    sizes: tuple[int, int, int, int, int, int, int],
+    flags: tuple[bool, bool],
+    eps: float,
+    /,
+) -> _Head: ...
+def draft_pass(
+    pool: _Pool,
+    head: _Head,
+    batch: tuple[int, int, int, int, int, int],
+    sources: tuple[int, int, int, int],
+    indices: tuple[int, int, int, int, int],
+    limits: tuple[int, int, int, int, int],
+    cache: tuple[int, int],
+    outputs: tuple[int, ...],
     /,
 ) -> None: ...
 def sample(

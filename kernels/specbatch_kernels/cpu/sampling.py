@@ -95,7 +95,7 @@ def sample_reference(
         if rows.temperature[i] > 0:
             values = (values - values.max()) / rows.temperature[i]
             values = torch.where(values >= _threshold(values, rows, i), values, -torch.inf)
-            values = values + _gumbel(rows.state[i], len(values))
+            values = values + gumbel(rows.state[i], torch.arange(len(values)))
         out[i] = values.argmax()
 
 
@@ -120,9 +120,9 @@ def _threshold(values: torch.Tensor, rows: SamplingRows, i: int) -> torch.Tensor
     return torch.maximum(threshold, rows.min_p[i].log())
 
 
-def _gumbel(state: torch.Tensor, count: int) -> torch.Tensor:
-    """Standard Gumbel draws of the tokens 0 .. count - 1."""
-    bits = state + torch.arange(1, count + 1) * _GAMMA
+def gumbel(state: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Standard Gumbel draws, float64, of int64 tokens at a stream's int64 state."""
+    bits = state + (tokens + 1) * _GAMMA
     for shift, factor in ((30, _MIX_1), (27, _MIX_2), (31, 1)):
         bits = (bits ^ _shift_right(bits, shift)) * factor
     uniform = (_shift_right(bits, 11).double() + 0.5) * 2.0**-53

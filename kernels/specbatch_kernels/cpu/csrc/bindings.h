@@ -16,6 +16,7 @@ typedef struct {
 
 #define SB_POOL_CAPSULE "specbatch_kernels.cpu.pool"
 #define SB_DECODER_CAPSULE "specbatch_kernels.cpu.decoder"
+#define SB_HEAD_CAPSULE "specbatch_kernels.cpu.head"
 
 /* A packed matrix as Python passes it: type, data, bias, rows, cols. */
 #define SB_MATRIX_FORMAT "(iKKLL)"
@@ -31,6 +32,7 @@ extern PyMethodDef sb_pool_methods[];
 extern PyMethodDef sb_attention_methods[];
 extern PyMethodDef sb_linear_methods[];
 extern PyMethodDef sb_decoder_methods[];
+extern PyMethodDef sb_draft_methods[];
 extern PyMethodDef sb_sample_methods[];
 
 #endif

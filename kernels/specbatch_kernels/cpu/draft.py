@@ -1,0 +1,223 @@
+"""One pass through a one-layer draft head in one call, candidates included, and the torch twin.
+
+The head is that of EAGLE-3 (Li et al. 2025, section 3): an entry for token i + 1 combines its
+embedding with the target's features at token i (or, deeper in a tree, with what the entry before
+gave back), attends to the entries before it, and predicts token i + 2 over a reduced vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import silu
+
+from specbatch_kernels.cpu import native
+from specbatch_kernels.cpu.attention import AttentionKeys, KvCache, paged_attention_reference
+from specbatch_kernels.cpu.draft_head import DenseHead, HeadParts, PackedHead
+from specbatch_kernels.cpu.norm import RmsNorm, rms_norm_reference
+from specbatch_kernels.cpu.pool import ThreadPool
+from specbatch_kernels.cpu.rotary import Placement, Rotary, rotate_and_store_reference
+from specbatch_kernels.cpu.sampling import gumbel
+
+_NO_SOURCE = "entries need features, or states and which of them each continues"
+_COLDEST = 1e-30  # colder is not told apart from it
+
+
+@dataclass(frozen=True, slots=True)
+class DraftBatch:
+    """The entries of one pass; either ``features`` or ``states`` and ``state_index`` are given.
+
+    Attributes:
+        tokens: Target token of each entry, int64 [T].
+        placement: Rotary positions and cache slots of the entries.
+        keys: What each entry attends to; the keys of this pass's entries are stored before they are read.
+        wanted: int64 [S] entries (indices into T) that predict.
+        features: float32 [T, features, d] of the target at the token before each entry's.
+        states: float32 [N, d] given back by earlier entries.
+        state_index: int64 [T] row of ``states`` that each entry continues.
+    """
+
+    tokens: torch.Tensor
+    placement: Placement
+    keys: AttentionKeys
+    wanted: torch.Tensor
+    features: torch.Tensor | None = None
+    states: torch.Tensor | None = None
+    state_index: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DraftOutputs:
+    """How the wanted entries choose candidates, and what a pass writes for them.
+
+    Candidates are ranked by log probability; at a temperature above 0, by log probability plus
+    Gumbel noise of the target token. Where any logit is not finite there are none.
+
+    Attributes:
+        temperature: float64 [S]; 0 ranks by probability at temperature 1.
+        noise: int64 [S] state of the row's stream, as in :class:`SamplingRows`; unused at 0.
+        states: float32 [S, d], to be continued by deeper entries.
+        ids: int64 [S, width] target tokens, best first, then -1.
+        log_probs: float64 [S, width] log of the head's probability (at that temperature).
+        scores: float64 [S, width] what the candidates are ranked by.
+        logits: float32 [S, draft vocabulary]; None when not needed.
+    """
+
+    temperature: torch.Tensor
+    noise: torch.Tensor
+    states: torch.Tensor
+    ids: torch.Tensor
+    log_probs: torch.Tensor
+    scores: torch.Tensor
+    logits: torch.Tensor | None = None
+
+
+def draft_pass(
+    head: PackedHead, batch: DraftBatch, cache: KvCache, outputs: DraftOutputs, pool: ThreadPool
+) -> None:
+    """Compute one pass: store keys and values of all entries, choose candidates for the wanted ones.
+
+    An entry's bits depend on its keys alone, never on the other entries of the pass or the threads.
+
+    Args:
+        head: The head.
+        batch: The entries.
+        cache: The head's own keys and values.
+        outputs: Overwritten, but for ``temperature`` and ``noise``.
+        pool: Threads and instruction set to compute with.
+
+    Raises:
+        ValueError: A tensor has the wrong type, shape or layout, or an index is out of range.
+    """
+    from specbatch_kernels.cpu import _native  # noqa: PLC0415 - missing where it was not compiled
+
+    tokens, wanted = batch.tokens.shape[0], batch.wanted.shape[0]
+    shape = (None, head.parts.num_kv_heads, head.head_dim)
+    _native.draft_pass(
+        pool.handle,
+        head.handle,
+        (
+            native.address("tokens", batch.tokens, torch.int64, (tokens,)),
+            native.address("positions", batch.placement.positions, torch.int64, (tokens,)),
+            native.address("slots", batch.placement.slots, torch.int64, (tokens,)),
+            native.address("wanted", batch.wanted, torch.int64, (wanted,)),
+            tokens,
+            wanted,
+        ),
+        _sources(head, batch, tokens),
+        batch.keys.addresses(tokens),
+        batch.keys.limits(cache.page_size, cache.k.shape[0]),
+        (
+            native.address("k", cache.k, torch.float32, shape),
+            native.address("v", cache.v, torch.float32, tuple(cache.k.shape)),
+        ),
+        _output_addresses(head, outputs, wanted),
+    )
+
+
+def _sources(head: PackedHead, batch: DraftBatch, tokens: int) -> tuple[int, int, int, int]:
+    """Addresses of features, or of states and which of them is whose."""
+    if batch.features is not None:
+        shape = (tokens, head.features, head.hidden)
+        return native.address("features", batch.features, torch.float32, shape), 0, 0, 0
+    if batch.states is None or batch.state_index is None:
+        raise ValueError(_NO_SOURCE)
+    states = native.address("states", batch.states, torch.float32, (None, head.hidden))
+    index = native.address("state_index", batch.state_index, torch.int64, (tokens,))
+    return 0, states, index, batch.states.shape[0]
+
+
+def _output_addresses(head: PackedHead, outputs: DraftOutputs, wanted: int) -> tuple[int, ...]:
+    width = outputs.ids.shape[1]
+    f32, f64, i64 = torch.float32, torch.float64, torch.int64
+    logits = outputs.logits
+    return (
+        native.address("temperature", outputs.temperature, f64, (wanted,)),
+        native.address("noise", outputs.noise, i64, (wanted,)),
+        native.address("states", outputs.states, f32, (wanted, head.hidden)),
+        0 if logits is None else native.address("logits", logits, f32, (wanted, head.vocabulary)),
+        native.address("ids", outputs.ids, i64, (wanted, width)),
+        native.address("log_probs", outputs.log_probs, f64, (wanted, width)),
+        native.address("scores", outputs.scores, f64, (wanted, width)),
+        width,
+    )
+
+
+def draft_pass_reference(
+    head: PackedHead, batch: DraftBatch, cache: KvCache, outputs: DraftOutputs, pool: ThreadPool | None
+) -> None:
+    """Twin of :func:`draft_pass` in torch; computes in the type of ``outputs.states``."""
+    draft_pass_dense(DenseHead.unpacked(head), batch, cache, outputs)
+
+
+def draft_pass_dense(head: DenseHead, batch: DraftBatch, cache: KvCache, outputs: DraftOutputs) -> None:
+    """The same for plain weights, wherever they, the cache and the batch live."""
+    parts, dtype = head.parts, outputs.states.dtype
+    embedded = _norm(head.embedding[batch.tokens].to(dtype), parts.embed_norm, parts)
+    x = _states(head, batch, dtype)
+    normed = _norm(x, parts.hidden_norm, parts)
+    x = normed if parts.norm_residual else x
+    x = x + _attend(head, torch.cat((embedded, normed), dim=1), batch, cache)
+    gate, up = _times(_norm(x, parts.mlp_norm, parts), head.gate_up).chunk(2, dim=-1)
+    x = x + _times(silu(gate) * up, head.down)
+    last = x[batch.wanted]
+    normed = _norm(last, parts.final_norm, parts)
+    outputs.states.copy_(normed if parts.norm_output else last)
+    logits = _times(normed, head.lm_head)
+    if outputs.logits is not None:
+        outputs.logits.copy_(logits)
+    for i, row in enumerate(logits.double()):
+        _choose(row, parts.target_ids, outputs, i)
+
+
+def _times(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return x @ weight.to(x.dtype).T
+
+
+def _norm(x: torch.Tensor, weight: torch.Tensor, parts: HeadParts) -> torch.Tensor:
+    y = torch.empty_like(x)
+    rms_norm_reference(x, RmsNorm(weight, parts.eps), y, None)
+    return y
+
+
+def _states(head: DenseHead, batch: DraftBatch, dtype: torch.dtype) -> torch.Tensor:
+    """What each entry continues, [T, d]."""
+    parts = head.parts
+    if batch.features is None:
+        if batch.states is None or batch.state_index is None:
+            raise ValueError(_NO_SOURCE)
+        return batch.states[batch.state_index].to(dtype)
+    features = batch.features.to(dtype)
+    if parts.feature_norms is not None:
+        features = _norm(features, parts.feature_norms, parts)
+    features = features.flatten(1)
+    if parts.joint_norm is not None:
+        features = _norm(features, parts.joint_norm, parts)
+    return _times(features, head.fc)
+
+
+def _attend(head: DenseHead, pair: torch.Tensor, batch: DraftBatch, cache: KvCache) -> torch.Tensor:
+    """Stores keys and values; [T, 2 d] → [T, d]."""
+    parts, dim = head.parts, cache.k.shape[2]
+    heads = _times(pair, head.qkv).view(len(pair), -1, dim)
+    rotate_and_store_reference(heads, Rotary(parts.rotary), batch.placement, cache, None)
+    queries = heads[:, : parts.num_heads].contiguous()
+    mixed = torch.empty_like(queries)
+    paged_attention_reference(queries, cache, batch.keys, dim**-0.5, mixed, None)
+    return _times(mixed.flatten(1), head.output)
+
+
+def _choose(logits: torch.Tensor, target_ids: torch.Tensor, outputs: DraftOutputs, i: int) -> None:
+    """Candidates of one entry from its float64 logits."""
+    outputs.ids[i], outputs.log_probs[i], outputs.scores[i] = -1, -torch.inf, -torch.inf
+    if not bool(logits.isfinite().all()):
+        return
+    temperature = outputs.temperature[i].clamp(min=_COLDEST) if outputs.temperature[i] > 0 else 1.0
+    scores = log_probs = torch.log_softmax(logits / temperature, dim=0)
+    if outputs.temperature[i] > 0:
+        scores = log_probs + gumbel(outputs.noise[i], target_ids)
+    best = scores.sort(descending=True, stable=True).indices[: outputs.ids.shape[1]]
+    outputs.ids[i, : len(best)] = target_ids[best]
+    outputs.log_probs[i, : len(best)] = log_probs[best]
+    outputs.scores[i, : len(best)] = scores[best]
