@@ -16,6 +16,7 @@ _COMMANDS = {
     "schema": LazyCommand("specbatch.cli.schema", "List the columns of input and output."),
     "convert": LazyCommand("specbatch.cli.convert", "Translate OpenAI batch files to tables, and back."),
     "model": LazyCommand("specbatch.cli.model", "List, fetch, describe and export models."),
+    "train-draft": LazyCommand("specbatch.cli.train_draft", "Train a draft head for a model."),
     "doctor": LazyCommand("specbatch.cli.doctor", "Describe this machine, and what is missing on it."),
 }
 
