@@ -34,6 +34,10 @@ class PagedStore(Protocol):
         """Zero whole pages, so that a NaN in them cannot reach their next owner."""
         ...
 
+    def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copy tokens from slot to slot; what is at the sources before any copy counts."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class KVStore:
@@ -90,6 +94,17 @@ class KVStore:
             span = slice(page * self.page_size, (page + 1) * self.page_size)
             self.keys[:, span].zero_()
             self.values[:, span].zero_()
+
+    def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copy tokens from slot to slot, in all layers; what is at the sources before any copy counts.
+
+        Args:
+            sources: Slots to read.
+            targets: Slots to write, as many, all different.
+        """
+        read, write = (torch.tensor(slots, device=self.keys.device) for slots in (sources, targets))
+        self.keys.index_copy_(1, write, self.keys.index_select(1, read))
+        self.values.index_copy_(1, write, self.values.index_select(1, read))
 
 
 def bytes_per_token(shape: tuple[int, int, int], dtype: torch.dtype) -> int:

@@ -2,16 +2,19 @@
 
 FLOPs are by formula, a multiply-add being two: matrices twice their weights per token, attention
 ``4 × layers × heads × head_dim`` per token and key (scores and mixing). Prompt tokens are prefill;
-everything after is verification (plain decoding verifies one token a pass).
+everything after is verification (plain decoding verifies one token a pass), drafted tokens included.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
+from specbatch.account import DraftAccount
 from specbatch.models.config import ModelConfig
+from specbatch.rows import Row
 from specbatch.step import Work
+from specbatch.verify import Verdict
 
 
 @dataclass(slots=True)
@@ -23,8 +26,12 @@ class EngineStats:
         row_passes: Rows summed over passes.
         kv_bytes_read: Keys and values that attention had to read.
         kv_pages_peak: Most pages held by rows at once.
-        plan_s: Seconds spent on admission and scheduling; likewise pass, choose, commit.
+        draft_pages_peak: Most pages that held drafted tokens only at once.
+        plan_s: Seconds spent on admission and scheduling; likewise draft, pass, choose, commit.
         peak_resident_bytes: Largest resident memory of the process.
+        drafts: Drafted tokens of all rows, those that have not ended included.
+        draft_faults: Times the drafter failed and its rows were decoded plainly.
+        draft_fault: What went wrong the first time; empty when nothing did.
     """
 
     steps: int = 0
@@ -41,15 +48,23 @@ class EngineStats:
     kv_page_size: int = 0
     kv_pages_total: int = 0
     kv_pages_peak: int = 0
+    draft_pages_peak: int = 0
     plan_s: float = 0.0
+    draft_s: float = 0.0
     pass_s: float = 0.0
     choose_s: float = 0.0
     commit_s: float = 0.0
     peak_resident_bytes: int = 0
+    drafts: DraftAccount = field(default_factory=DraftAccount)
+    draft_faults: int = 0
+    draft_fault: str = ""
 
-    def as_dict(self) -> dict[str, float | int]:
-        """Field name → number, for the run's manifest."""
-        return asdict(self)
+    def as_dict(self) -> dict[str, float | int | str]:
+        """Field name → value, for the run's manifest; the account of drafts is flat among them."""
+        fields = asdict(self)
+        drafts = fields.pop("drafts")
+        del drafts["accept_histogram"]
+        return {**fields, **drafts}
 
 
 class Ledger:
@@ -85,6 +100,10 @@ class Ledger:
         if item.yields_token:
             prefill += self._per_logits if split == end else 0.0
             verify += 0.0 if split == end else self._per_logits
+        if item.tree is not None:
+            depths = int(item.tree.depths.sum())
+            verify += self._drafted_flops(end, item.drafted, depths)
+            self._move_into_pass(row, item.drafted)
         row.target_passes += 1
         row.prefill_flops += prefill
         row.verify_flops += verify
@@ -93,7 +112,56 @@ class Ledger:
         stats.verify_flops += verify
         stats.prefill_tokens += split - first
         stats.decode_tokens += end - split
-        stats.kv_bytes_read += end * stats.kv_bytes_per_token
+        stats.kv_bytes_read += (end + item.drafted) * stats.kv_bytes_per_token
+
+    def record_draft(self, row: Row, tokens: int, passes: int, flops: float) -> None:
+        """Account for a draft; what of it gets into a target pass is taken out of ``unselected`` there."""
+        for account in (row.drafts, self.stats.drafts):
+            account.drafted += tokens
+            account.unselected += tokens
+            account.draft_passes += passes
+            account.draft_flops += flops
+
+    def record_verdict(self, item: Work, verdict: Verdict, trimmed: int) -> None:
+        """Account for what the target chose, before the row's cached tokens and times are updated.
+
+        Args:
+            item: The row's work.
+            verdict: The outcome.
+            trimmed: Chosen tokens that were dropped because the text ended before them.
+        """
+        row, accepted = item.row, len(verdict.path)
+        first = row.first_token_at is None
+        rejected = item.drafted - accepted
+        flops = 0.0
+        if rejected and item.tree is not None:
+            depths = int(item.tree.depths.sum()) - accepted * (accepted + 1) // 2
+            flops = self._drafted_flops(row.cached + item.count, rejected, depths)
+        for account in (row.drafts, self.stats.drafts):
+            account.accepted += accepted
+            account.rejected -= accepted
+            account.rejected_flops += flops
+            account.trimmed += trimmed
+            if first:
+                continue
+            account.verifications += verdict.bonus is not None
+            account.count_verification(accepted)
+
+    def check(self) -> None:
+        """Assert that the totals add up."""
+        self.stats.drafts.check()
+
+    def _move_into_pass(self, row: Row, drafted: int) -> None:
+        """Drafted tokens are verified, and rejected until the verdict is there."""
+        for account in (row.drafts, self.stats.drafts):
+            account.unselected -= drafted
+            account.selected += drafted
+            account.verified += drafted
+            account.rejected += drafted
+
+    def _drafted_flops(self, context: int, tokens: int, depths: int) -> float:
+        """Layers and logits of drafted tokens behind ``context`` others; ``depths`` is the sum of theirs."""
+        return (self._per_token + self._per_logits) * tokens + self._per_key * (context * tokens + depths)
 
     def _flops(self, first: int, end: int) -> float:
         """Layers for the tokens at positions ``first`` … ``end - 1``."""

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from specbatch.account import DraftAccount
+
 
 class Status(StrEnum):
     """How a row ended. ``OK`` and ``TRUNCATED`` carry text; the others carry an error."""
@@ -80,6 +82,7 @@ class RawPrompt:
 
     Attributes:
         content: The prompt string, or the conversation as plain Python values.
+        max_draft_tokens: See :class:`Prompt`; it changes no text, and so is none of the ``params``.
     """
 
     row_index: int
@@ -91,6 +94,7 @@ class RawPrompt:
     slo: Slo = Slo()
     arrival: float = 0.0
     owner: str | None = None
+    max_draft_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,7 @@ class Prompt:
         key: Resume key and randomness address: 32 hex digits over prompt, parameters, occurrence.
         token_ids: Prompt tokens, at least one.
         arrival: Before this time the row does not exist.
+        max_draft_tokens: Most tokens drafted for it in one step; ``None`` leaves it to the policy.
     """
 
     row_index: int
@@ -113,6 +118,7 @@ class Prompt:
     slo: Slo = Slo()
     arrival: float = 0.0
     owner: str | None = None
+    max_draft_tokens: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -140,6 +146,7 @@ class Row:
     prefill_flops: float = 0.0
     verify_flops: float = 0.0
     high_water: int = 0
+    drafts: DraftAccount = field(default_factory=DraftAccount)
 
     @property
     def committed(self) -> int:
@@ -150,6 +157,18 @@ class Row:
         """Committed token at a logical position (0 is the first prompt token)."""
         prompt = self.prompt.token_ids
         return prompt[position] if position < len(prompt) else self.output[position - len(prompt)]
+
+    def tokens(self, first: int, end: int) -> list[int]:
+        """Committed tokens at positions ``first`` … ``end - 1``."""
+        split = len(self.prompt.token_ids)
+        return [*self.prompt.token_ids[first:end], *self.output[max(0, first - split) : max(0, end - split)]]
+
+    def check(self) -> None:
+        """Assert that every output token has exactly one cause."""
+        drafts = self.drafts
+        drafts.check()
+        caused = drafts.accepted + drafts.verifications + bool(self.output) - drafts.trimmed
+        assert len(self.output) == caused, "an output token is unaccounted for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +197,7 @@ class Answer:
     target_passes: int = 0
     prefill_flops: float = 0.0
     verify_flops: float = 0.0
+    drafts: DraftAccount = field(default_factory=DraftAccount)
 
     @property
     def output_tokens(self) -> int:

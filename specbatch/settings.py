@@ -81,7 +81,7 @@ def file_layer(path: Path) -> Layer:
         raise ConfigError(f"{path}: no such job file", "check the path and the working directory") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: {error}", "the job file must be a readable TOML file") from None
-    for key in ("input", "out", "model"):
+    for key in ("input", "out", "model", "draft_model", "draft_head"):
         if key in values:
             values[key] = _beside(path.parent, key, values[key])
     return Layer(str(path), values, {key: key for key in values})
@@ -110,7 +110,7 @@ def _beside(folder: Path, key: str, value: object) -> object:
         return [_beside(folder, key, item) for item in value]
     if not isinstance(value, str) or "://" in value:
         return value
-    if key == "model" and not value.startswith(("./", "../")):
+    if key in ("model", "draft_model") and not value.startswith(("./", "../")):
         return value
     return str(folder / value)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specbatch.pages import NULL_PAGE
 from specbatch.rows import Row
+from specbatch.tree import TokenTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,30 +22,49 @@ class Work:
     Attributes:
         row: The row; its pages already reach to the last token of this work.
         count: Committed tokens to compute, starting at ``row.cached``; at least 1.
+        tree: Drafted continuations of the last committed token, which is the root; only where the
+            pass yields a token. Node i is stored behind the row's text, i positions after the root.
     """
 
     row: Row
     count: int
+    tree: TokenTree | None = None
 
     @property
     def yields_token(self) -> bool:
         """Whether the pass reaches the row's last committed token, so that the next one is due."""
         return self.row.cached + self.count == self.row.committed
 
+    @property
+    def drafted(self) -> int:
+        """Drafted tokens in the pass."""
+        return 0 if self.tree is None else self.tree.size
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One forward pass over T tokens of R rows, rows one after another (ragged, no padding).
 
+    A token attends to the row's positions below its ``context_len`` and then to its extra positions,
+    in that order. For committed tokens that is everything up to themselves. Drafted tokens of a row
+    stand behind its committed ones, in the order of the tree: their extra positions are their
+    ancestors below the root, and themselves last.
+
     Attributes:
         tokens: Token ids, int64 ``[T]``.
-        positions: Logical position of each token, int64 ``[T]``; a token attends to the positions
-            of its row up to its own.
+        positions: Logical position of each token (rotary embedding), int64 ``[T]``; that of a drafted
+            token counts from the root by depth.
         slots: Where each token's keys and values are written, int64 ``[T]``.
         row_starts: First token of each row and the end, ``R + 1`` integers.
         page_table: Pages of each row in logical order, int64 ``[R, pages]``, null pages behind.
         page_size: Tokens in a page.
-        wanted: Tokens (indices into T) whose logits are needed, int64 ``[S]``.
+        wanted: Tokens (indices into T) whose logits are needed, int64 ``[S]``: for each row that is
+            due a token its last committed token, then its drafted tokens.
+        context_len: int32 ``[T]``.
+        extra_offsets: Bounds of each token's part of ``extra_positions``, int32 ``[T + 1]``.
+        extra_positions: Positions of the row, int32 ``[E]``.
+        linear: No tree of the pass branches, so that every token's keys are exactly the row's
+            positions up to its own.
     """
 
     tokens: Tensor
@@ -52,14 +74,25 @@ class Step:
     page_table: Tensor
     page_size: int
     wanted: Tensor
+    context_len: Tensor
+    extra_offsets: Tensor
+    extra_positions: Tensor
+    linear: bool
 
     @property
     def num_tokens(self) -> int:
         """T."""
         return self.row_starts[-1]
 
+    @property
+    def key_counts(self) -> Tensor:
+        """Keys that each token attends to, int32 ``[T]``."""
+        return self.context_len + self.extra_offsets.diff()
+
     def to(self, device: torch.device) -> Step:
         """The same step with its tensors on a device."""
+        if self.tokens.device == device:
+            return self
         return replace(
             self,
             tokens=self.tokens.to(device, non_blocking=True),
@@ -67,7 +100,24 @@ class Step:
             slots=self.slots.to(device, non_blocking=True),
             page_table=self.page_table.to(device, non_blocking=True),
             wanted=self.wanted.to(device, non_blocking=True),
+            context_len=self.context_len.to(device, non_blocking=True),
+            extra_offsets=self.extra_offsets.to(device, non_blocking=True),
+            extra_positions=self.extra_positions.to(device, non_blocking=True),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PassOutput:
+    """What a target pass computed.
+
+    Attributes:
+        logits: Of the wanted tokens, float32 ``[S, vocab]``.
+        features: Inputs of the captured layers at all tokens, float32 ``[captured layers, T, hidden]``;
+            ``None`` when none is captured.
+    """
+
+    logits: Tensor
+    features: Tensor | None = None
 
 
 def build_step(work: Sequence[Work], page_size: int) -> Step:
@@ -77,36 +127,76 @@ def build_step(work: Sequence[Work], page_size: int) -> Step:
         work: At least one row, each row at most once.
         page_size: Tokens in a page.
     """
-    tokens: list[int] = []
-    positions: list[int] = []
-    starts = [0]
-    wanted: list[int] = []
+    layout = _Layout()
     for item in work:
-        span = range(item.row.cached, item.row.cached + item.count)
-        positions.extend(span)
-        tokens.extend(item.row.token(position) for position in span)
-        starts.append(len(tokens))
-        if item.yields_token:
-            wanted.append(len(tokens) - 1)
+        layout.add(item)
     page_table = _page_table([item.row.pages for item in work])
-    counts = torch.tensor([item.count for item in work])
-    row_of_token = torch.repeat_interleave(torch.arange(len(work)), counts)
-    where = torch.tensor(positions)
-    slots = page_table[row_of_token, where // page_size] * page_size + where % page_size
+    places = np.array(layout.places, dtype=np.int64)
+    row_of_token = np.repeat(np.arange(len(work)), np.diff(layout.starts))
+    slots = page_table[row_of_token, places // page_size] * page_size + places % page_size
     return Step(
-        tokens=torch.tensor(tokens),
-        positions=where,
-        slots=slots,
-        row_starts=tuple(starts),
-        page_table=page_table,
+        tokens=torch.tensor(layout.tokens),
+        positions=torch.tensor(layout.positions),
+        slots=torch.from_numpy(slots),
+        row_starts=tuple(layout.starts),
+        page_table=torch.from_numpy(page_table),
         page_size=page_size,
-        wanted=torch.tensor(wanted, dtype=torch.int64),
+        wanted=torch.tensor(layout.wanted, dtype=torch.int64),
+        context_len=torch.tensor(layout.contexts, dtype=torch.int32),
+        extra_offsets=torch.from_numpy(np.cumsum([0, *layout.extra_counts], dtype=np.int32)),
+        extra_positions=torch.tensor(layout.extras, dtype=torch.int32),
+        linear=layout.places == layout.positions,
     )
 
 
-def _page_table(pages: Sequence[Sequence[int]]) -> Tensor:
+@dataclass(slots=True)
+class _Layout:
+    """The columns of a step under construction.
+
+    Attributes:
+        places: Position of the row behind which a token's keys and values are stored.
+        extra_counts: Extra positions of each token.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    contexts: list[int] = field(default_factory=list)
+    extra_counts: list[int] = field(default_factory=list)
+    extras: list[int] = field(default_factory=list)
+    wanted: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=lambda: [0])
+
+    def add(self, item: Work) -> None:
+        """Append one row."""
+        first, end = item.row.cached, item.row.cached + item.count
+        self.tokens += item.row.tokens(first, end)
+        self.positions += range(first, end)
+        self.places += range(first, end)
+        self.contexts += range(first + 1, end + 1)
+        self.extra_counts += [0] * item.count
+        if item.yields_token:
+            self.wanted.append(len(self.tokens) - 1)
+        if item.tree is not None:
+            self._add_tree(item.tree, end - 1)
+        self.starts.append(len(self.tokens))
+
+    def _add_tree(self, tree: TokenTree, root: int) -> None:
+        """Append the drafted tokens of a tree whose root stands at position ``root``."""
+        lineages = tree.lineages[1:]
+        depths = [len(lineage) for lineage in lineages]
+        self.wanted += range(len(self.tokens), len(self.tokens) + tree.size)
+        self.tokens += tree.tokens[1:].tolist()
+        self.positions += [root + depth for depth in depths]
+        self.places += range(root + 1, root + 1 + tree.size)
+        self.contexts += [root + 1] * tree.size
+        self.extra_counts += depths
+        self.extras += [root + node for lineage in lineages for node in lineage]
+
+
+def _page_table(pages: Sequence[Sequence[int]]) -> NDArray[np.int64]:
     """int64 ``[R, longest]``, padded with the null page."""
-    table = torch.full((len(pages), max(map(len, pages))), NULL_PAGE, dtype=torch.int64)
+    table = np.full((len(pages), max(map(len, pages))), NULL_PAGE, dtype=np.int64)
     for i, row_pages in enumerate(pages):
-        table[i, : len(row_pages)] = torch.tensor(row_pages)
+        table[i, : len(row_pages)] = row_pages
     return table

@@ -34,7 +34,7 @@ LAYERS = (
     ("text", "table", "sampling", "verify", "hardware", "pages", "step", "progress", "signals"),
     ("tree", "randomness", "config", "settings"),
     ("rows",),
-    ("errors",),
+    ("account", "errors"),
     ("__init__",),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

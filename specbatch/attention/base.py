@@ -13,7 +13,7 @@ class AttentionPass(Protocol):
     """Attention of one step, the same for all its layers."""
 
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Each token attends to the positions of its row up to its own.
+        """Each token attends to its context and its extra positions, in that order.
 
         Args:
             queries: ``[T, num_heads, head_dim]``, rotated.

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from specbatch.pages import NULL_PAGE
 from specbatch.rows import Prompt, Row, SamplingParams
 from specbatch.step import Step, Work, build_step
 
@@ -53,20 +55,21 @@ class FusedAttention:
         return "fused"
 
     def prepare(self, step: Step) -> FusedPass:
-        """Group tokens into gathers: decoding rows by similar length, other rows one by one."""
-        starts = step.row_starts
-        lengths = [int(step.positions[end - 1]) + 1 for end in starts[1:]]
-        by_length: defaultdict[int, list[int]] = defaultdict(list)
+        """Group tokens into gathers: a row's prompt chunk shares its keys, other tokens have their own."""
+        counts: list[int] = step.key_counts.tolist()
+        extras: list[int] = step.extra_offsets.diff().tolist()
+        by_length: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         gathers: list[Gather] = []
-        for row, length in enumerate(lengths):
-            if starts[row + 1] - starts[row] == 1:
-                by_length[-(-length // KEY_BLOCK) * KEY_BLOCK].append(row)
-            else:
-                gathers.append(_gather_row(step, row, length))
-        for padded, rows in by_length.items():
+        for row, (first, end) in enumerate(pairwise(step.row_starts)):
+            chunk = [token for token in range(first, end) if not extras[token]]
+            if len(chunk) > 1:
+                gathers.append(_gather_chunk(step, row, chunk, _padded(counts[chunk[-1]])))
+            for token in range(first + (len(chunk) if len(chunk) > 1 else 0), end):
+                by_length[_padded(counts[token])].append((token, row))
+        for padded, singles in by_length.items():
             size = max(1, GATHERED_KEYS // padded)
-            for first in range(0, len(rows), size):
-                gathers.append(_gather_decoding(step, rows[first : first + size], padded))
+            for start in range(0, len(singles), size):
+                gathers.append(_gather_singles(step, singles[start : start + size], padded))
         return FusedPass(tuple(gathers))
 
 
@@ -97,31 +100,45 @@ class FusedPass:
         return out[:, :, :group].reshape(-1, num_heads, head_dim)
 
 
-def _gather_row(step: Step, row: int, length: int) -> Gather:
-    """All tokens of one row (a prefill chunk) share its keys."""
-    padded = -(-length // KEY_BLOCK) * KEY_BLOCK
-    tokens = torch.arange(step.row_starts[row], step.row_starts[row + 1], device=step.tokens.device)
-    return Gather(tokens, _slots(step, [row], padded), 1, _mask(step.positions[tokens], padded))
+def _padded(keys: int) -> int:
+    """The number of keys that the kernel is given."""
+    return -(-keys // KEY_BLOCK) * KEY_BLOCK
 
 
-def _gather_decoding(step: Step, rows: list[int], padded: int) -> Gather:
-    """One token for each of these rows."""
-    tokens = torch.tensor([step.row_starts[row] for row in rows], device=step.tokens.device)
-    return Gather(tokens, _slots(step, rows, padded), len(rows), _mask(step.positions[tokens], padded))
+def _gather_chunk(step: Step, row: int, chunk: list[int], padded: int) -> Gather:
+    """Committed tokens of one row (a prefill chunk) share its keys: those of the last of them."""
+    tokens = torch.tensor(chunk, device=step.tokens.device)
+    slots = _slots(step, chunk[-1:], [row], padded)
+    return Gather(tokens, slots, 1, _mask(step.key_counts[tokens], padded))
 
 
-def _slots(step: Step, rows: list[int], padded: int) -> Tensor:
-    """Slots of positions 0 … padded-1 of each row; null slots behind the row's pages."""
-    pages = -(-padded // step.page_size)
+def _gather_singles(step: Step, singles: list[tuple[int, int]], padded: int) -> Gather:
+    """Tokens with keys of their own, given with their rows."""
+    chosen, rows = [token for token, _ in singles], [row for _, row in singles]
+    tokens = torch.tensor(chosen, device=step.tokens.device)
+    slots = _slots(step, chosen, rows, padded)
+    return Gather(tokens, slots, len(chosen), _mask(step.key_counts[tokens], padded))
+
+
+def _slots(step: Step, tokens: list[int], rows: list[int], padded: int) -> Tensor:
+    """Slots of each token's keys in logical order; null slots behind, since what lies there may be NaN."""
+    device = step.page_table.device
+    positions = torch.arange(padded, device=device).repeat(len(tokens), 1)
+    for i, token in enumerate(tokens if len(step.extra_positions) else ()):
+        extra = step.extra_positions[step.extra_offsets[token] : step.extra_offsets[token + 1]]
+        context = int(step.context_len[token])
+        positions[i, context : context + len(extra)] = extra.long()
     table = step.page_table[rows]
-    table = pad(table[:, :pages], (0, max(0, pages - table.shape[1])))
-    within = torch.arange(step.page_size, device=table.device)
-    return (table.unsqueeze(-1) * step.page_size + within).flatten(1)[:, :padded].flatten()
+    pages = table.gather(1, (positions // step.page_size).clamp_(max=table.shape[1] - 1))
+    slots = pages * step.page_size + positions % step.page_size
+    seen = torch.arange(padded, device=device) < step.key_counts[tokens].unsqueeze(1)
+    return torch.where(seen, slots, NULL_PAGE).flatten()
 
 
-def _mask(positions: Tensor, padded: int) -> Tensor:
-    hidden = torch.arange(padded, device=positions.device) > positions.unsqueeze(1)
-    mask = torch.zeros(hidden.shape, device=positions.device)
+def _mask(keys: Tensor, padded: int) -> Tensor:
+    """0 for the first ``keys`` of each token, -inf behind."""
+    hidden = torch.arange(padded, device=keys.device) >= keys.unsqueeze(1)
+    mask = torch.zeros(hidden.shape, device=keys.device)
     return mask.masked_fill_(hidden, float("-inf"))[:, None, None]
 
 

@@ -43,15 +43,17 @@ class ReferencePass:
         starts = self.step.row_starts
         for row, (first, end) in enumerate(pairwise(starts)):
             for token in range(first, end):
-                slots = self._slots(row, int(self.step.positions[token]) + 1)
+                slots = self._slots(row, token)
                 out[token] = attend_one(queries[token], keys[slots], values[slots])
         return out
 
-    def _slots(self, row: int, length: int) -> Tensor:
-        """Slots of a row's first positions, int64 ``[length]``."""
-        positions = torch.arange(length, device=self.step.page_table.device)
-        pages = self.step.page_table[row, positions // self.step.page_size]
-        return pages * self.step.page_size + positions % self.step.page_size
+    def _slots(self, row: int, token: int) -> Tensor:
+        """Slots of a token's keys in logical order, int64 ``[keys]``."""
+        step = self.step
+        context = torch.arange(int(step.context_len[token]), device=step.page_table.device)
+        extra = step.extra_positions[step.extra_offsets[token] : step.extra_offsets[token + 1]]
+        positions = torch.cat([context, extra.long()])
+        return step.page_table[row, positions // step.page_size] * step.page_size + positions % step.page_size
 
 
 def attend_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:

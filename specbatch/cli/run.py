@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from specbatch.job.outcome import RunOutcome
 
 PANELS = {
-    "Job": ("out", "limit", "model", "engine", "policy"),
+    "Job": ("out", "limit", "model", "engine"),
     "Generation": (
         *("seed", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "stop"),
         "system",
@@ -37,6 +37,10 @@ PANELS = {
         "flush_every_s",
         "flush_rows",
         "log_format",
+    ),
+    "Speculation": (
+        *("policy", "gamma", "tree_levels", "tree_width", "tree_nodes", "draft_budget"),
+        *("drafter", "draft_model", "draft_head"),
     ),
     "Machine": (
         *(

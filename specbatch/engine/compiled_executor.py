@@ -23,7 +23,7 @@ from torch import Tensor
 
 from specbatch.cache import KVStore
 from specbatch.sampling import Draw
-from specbatch.step import Step
+from specbatch.step import PassOutput, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class CompiledExecutor:
     store: KVStore
     pool: ThreadPool
 
-    def forward(self, step: Step) -> Tensor:
-        """One target pass: logits of the wanted tokens, float32 ``[S, vocab]``."""
+    def forward(self, step: Step) -> PassOutput:
+        """One target pass."""
         batch = DecoderBatch(
             tokens=step.tokens,
             placement=Placement(step.positions, step.slots),
@@ -43,9 +43,13 @@ class CompiledExecutor:
             wanted=step.wanted,
         )
         cache = KvCache(self.store.keys, self.store.values, self.store.page_size)
-        logits = torch.empty((len(step.wanted), self.decoder.parts.head.rows))
-        decoder_pass(self.decoder, batch, cache, DecoderOutputs(logits), self.pool)
-        return logits
+        parts = self.decoder.parts
+        logits = torch.empty((len(step.wanted), parts.head.rows))
+        features = None
+        if parts.captured:
+            features = torch.empty((len(parts.captured), step.num_tokens, self.decoder.hidden))
+        decoder_pass(self.decoder, batch, cache, DecoderOutputs(logits, features), self.pool)
+        return PassOutput(logits, features)
 
     def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
         """The next token of every row of logits; see :func:`specbatch.sampling.choose`."""
@@ -73,13 +77,19 @@ def sampling_rows(draws: Sequence[Draw]) -> SamplingRows:
 
 
 def attention_keys(step: Step) -> AttentionKeys:
-    """Which keys every token of a step attends to, as the kernels take it."""
+    """Which keys every token of a step attends to, as the kernels take it.
+
+    The kernels share the loads of all keys between tokens that have a context only, so where no tree
+    branches the drafted tokens are given to them as one.
+    """
     counts = torch.tensor(step.row_starts).diff()
-    none = torch.zeros(step.num_tokens + 1, dtype=torch.int32)
+    context, offsets, extra = step.context_len, step.extra_offsets, step.extra_positions
+    if step.linear:
+        context, offsets, extra = step.key_counts, torch.zeros_like(offsets), extra[:0]
     return AttentionKeys(
         page_table=step.page_table.to(torch.int32),
         token_row=torch.repeat_interleave(torch.arange(len(counts), dtype=torch.int32), counts),
-        context_len=(step.positions + 1).to(torch.int32),
-        extra_offsets=none,
-        extra_positions=none[:0],
+        context_len=context,
+        extra_offsets=offsets,
+        extra_positions=extra,
     )

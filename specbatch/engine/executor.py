@@ -14,7 +14,7 @@ from specbatch.cache import KVStore, PagedStore
 from specbatch.hardware.threads import one_thread
 from specbatch.models.decoder import Decoder
 from specbatch.sampling import Draw, choose
-from specbatch.step import Step
+from specbatch.step import PassOutput, Step
 
 
 class Executor(Protocol):
@@ -25,8 +25,8 @@ class Executor(Protocol):
         """Keys and values."""
         ...
 
-    def forward(self, step: Step) -> Tensor:
-        """One target pass: logits of the wanted tokens, float32 ``[S, vocab]``."""
+    def forward(self, step: Step) -> PassOutput:
+        """One target pass."""
         ...
 
     def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
@@ -43,8 +43,8 @@ class TorchExecutor:
     attention: Attention
 
     @torch.inference_mode()
-    def forward(self, step: Step) -> Tensor:
-        """One target pass: logits of the wanted tokens, float32 ``[S, vocab]``."""
+    def forward(self, step: Step) -> PassOutput:
+        """One target pass."""
         here = step.to(self.store.keys.device)
         return self.decoder.forward(here, self.store, self.attention)
 

@@ -14,7 +14,7 @@ from specbatch.cache import KVStore
 from specbatch.models.config import ModelConfig
 from specbatch.models.linear import Linear, LinearFactory
 from specbatch.models.rotary import rotary_table, rotate
-from specbatch.step import Step
+from specbatch.step import PassOutput, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ class Decoder:
         embedding: ``[vocab, hidden]``.
         rotary: :func:`specbatch.models.rotary.rotary_table`.
         head: hidden → vocab.
+        captured: Layers whose inputs a pass reports, in that order; the number of layers stands for
+            the input of the final norm.
     """
 
     config: ModelConfig
@@ -52,26 +54,28 @@ class Decoder:
     layers: tuple[Layer, ...]
     final_norm: Tensor
     head: Linear
+    captured: tuple[int, ...] = ()
 
-    def forward(self, step: Step, store: KVStore, attention: Attention) -> Tensor:
+    def forward(self, step: Step, store: KVStore, attention: Attention) -> PassOutput:
         """One target pass.
 
         Args:
             step: The tokens; their keys and values are written to the store.
             store: K/V of all layers.
             attention: The kernel.
-
-        Returns:
-            Logits of the wanted tokens, float32 ``[S, vocab]``.
         """
         attend = attention.prepare(step)
         rotary = self.rotary[step.positions]
         x = self.embedding[step.tokens]
+        inputs = {0: x}
         for number, layer in enumerate(self.layers):
             x = x + self._attention(number, layer, x, (step, store, attend, rotary))
             x = x + self._mlp(layer, x)
+            if number + 1 in self.captured:
+                inputs[number + 1] = x
         wanted = rms_norm(x[step.wanted], self.final_norm, self.config.rms_norm_eps)
-        return self.head(wanted).float()
+        features = torch.stack([inputs[i] for i in self.captured]).float() if self.captured else None
+        return PassOutput(self.head(wanted).float(), features)
 
     def _attention(
         self, number: int, layer: Layer, x: Tensor, at: tuple[Step, KVStore, AttentionPass, Tensor]
@@ -121,8 +125,18 @@ def build_decoder(
     make_linear: LinearFactory,
     dtype: torch.dtype,
     device: torch.device,
+    captured: tuple[int, ...] = (),
 ) -> Decoder:
-    """Assemble a decoder from tensors with Hugging Face names (checked by the loader)."""
+    """Assemble a decoder from tensors with Hugging Face names (checked by the loader).
+
+    Args:
+        config: The model's shape.
+        weights: Its tensors.
+        make_linear: How matrices are multiplied.
+        dtype: Number format of the computation.
+        device: Where it runs.
+        captured: Layers whose inputs a pass reports.
+    """
     w = {name: tensor.to(device=device, dtype=dtype) for name, tensor in weights}
     embedding = w["model.embed_tokens.weight"]
     head = embedding if config.tie_embeddings else w.pop("lm_head.weight")
@@ -133,6 +147,7 @@ def build_decoder(
         layers=tuple(_build_layer(w, f"model.layers.{i}", make_linear) for i in range(config.num_layers)),
         final_norm=w["model.norm.weight"],
         head=make_linear(head, None),
+        captured=captured,
     )
 
 

@@ -25,8 +25,16 @@ KERNEL_KINDS: tuple[WeightType, ...] = ("q4_0", "q4_1", "q8_0")
 """Block formats the kernels multiply with directly; others are dequantised to float32."""
 
 
-def build_packed(config: ModelConfig, tensors: Iterable[tuple[str, StoredTensor]]) -> PackedDecoder:
-    """Assemble a decoder from tensors with Hugging Face names (checked by the loader)."""
+def build_packed(
+    config: ModelConfig, tensors: Iterable[tuple[str, StoredTensor]], captured: tuple[int, ...] = ()
+) -> PackedDecoder:
+    """Assemble a decoder from tensors with Hugging Face names (checked by the loader).
+
+    Args:
+        config: The model's shape.
+        tensors: Its weights.
+        captured: Layers whose inputs a pass reports.
+    """
     w, arena = dict(tensors), WeightArena()
     embedding = _matrix([w.pop("model.embed_tokens.weight")], arena)
     head = embedding if config.tie_embeddings else _matrix([w.pop("lm_head.weight")], arena)
@@ -39,6 +47,7 @@ def build_packed(config: ModelConfig, tensors: Iterable[tuple[str, StoredTensor]
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
         eps=config.rms_norm_eps,
+        captured=captured,
     )
     return PackedDecoder(layers, parts)
 

@@ -3,19 +3,21 @@
 One rule instead of phases: a row's work is what is committed but not cached. Rows that need one
 token (decoding) come first, then prompt chunks by urgency within the step's prefill budget. A row
 that needs a page when none is left takes those of the least urgent row, which is parked and computed
-again later (never one more urgent than itself).
+again later (never one more urgent than itself). Drafted tokens live on pages that are free anyway,
+for one step: nobody is preempted for them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from specbatch.pages import PagePool
 from specbatch.rows import Row
 from specbatch.schedule.waiting import Urgency
 from specbatch.step import Work
+from specbatch.tree import TokenTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +40,21 @@ class Scheduler:
         pool: The K/V pages.
         limits: Bounds of a step.
         priority: Tier name → priority.
+        on_preempt: Told of each row that loses its pages.
     """
 
-    def __init__(self, pool: PagePool, limits: Limits, priority: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        pool: PagePool,
+        limits: Limits,
+        priority: Callable[[str], int],
+        on_preempt: Callable[[Row], None] = lambda _: None,
+    ) -> None:
         self.pool = pool
         self.limits = limits
         self.running: list[Row] = []
         self.parked: list[Row] = []
-        self._priority = priority
+        self._priority, self._on_preempt = priority, on_preempt
 
     def urgency(self, row: Row, now: float) -> Urgency:
         """The row's place in every queue."""
@@ -76,7 +85,7 @@ class Scheduler:
         """
         if row in self.parked:
             self.parked.remove(row)
-        tokens = (*row.prompt.token_ids, *row.output)
+        tokens = row.tokens(0, row.committed)
         row.pages = self.pool.match(tokens, len(tokens) - 1)
         row.cached = len(row.pages) * self.pool.page_size
         self.running.append(row)
@@ -106,17 +115,37 @@ class Scheduler:
                 budget -= count if count > 1 else 0
         return work
 
-    def commit(self, work: Work) -> None:
-        """Record that the pass computed this work: the tokens are cached, full pages are shared."""
+    def add_trees(self, work: Sequence[Work], trees: Sequence[TokenTree | None]) -> list[Work]:
+        """Give the drafted tokens of each row pages, as far as there are any that nobody else holds.
+
+        Args:
+            work: A plan.
+            trees: For each of its rows what is to be verified with it, if anything.
+
+        Returns:
+            The plan with these trees, or what fits of them: the likeliest nodes.
+        """
+        return [self._add_tree(item, tree) for item, tree in zip(work, trees, strict=True)]
+
+    def commit(self, work: Work, accepted: int = 0) -> None:
+        """Record that the pass computed this work: tokens are cached, full pages shared, others given back.
+
+        Args:
+            work: The work; the row's output already holds what was accepted.
+            accepted: Drafted tokens that became text and whose keys and values stand behind its own.
+        """
         row = work.row
         before = row.cached
         row.recomputed_tokens += max(0, min(row.high_water, before + work.count) - before)
-        row.cached = before + work.count
+        row.cached = before + work.count + accepted
         row.high_water = max(row.high_water, row.cached)
         size = self.pool.page_size
         if row.cached // size > before // size:
-            tokens = (*row.prompt.token_ids, *row.output)[: row.cached]
-            self.pool.publish(row.pages, tokens, before // size)
+            self.pool.publish(row.pages, row.tokens(0, row.cached), before // size)
+        kept = self.pool.pages_for(row.committed)
+        if len(row.pages) > kept:
+            self.pool.release(row.pages[kept:])
+            del row.pages[kept:]
 
     def check(self) -> None:
         """Assert the invariants of pool and rows (tests run it after every step)."""
@@ -125,6 +154,7 @@ class Scheduler:
         for row in self.running:
             assert row.cached < row.committed, "a row in flight has nothing to compute"
             assert row.cached <= len(row.pages) * self.pool.page_size, "cached tokens without a page"
+            assert len(row.pages) <= self.pool.pages_for(row.committed), "a row keeps pages it has no use for"
         for row in self.parked:
             assert not row.pages, "a parked row holds pages"
             assert not row.cached, "a parked row has cached tokens"
@@ -141,7 +171,20 @@ class Scheduler:
         row.pages += self.pool.allocate(max(0, missing)) or []
         return True
 
+    def _add_tree(self, work: Work, tree: TokenTree | None) -> Work:
+        if tree is None:
+            return work
+        row = work.row
+        room = (len(row.pages) + self.pool.available) * self.pool.page_size - row.committed
+        fitting = tree.best(room)
+        if not fitting.size:
+            return work
+        missing = self.pool.pages_for(row.committed + fitting.size) - len(row.pages)
+        row.pages += self.pool.allocate(max(0, missing)) or []
+        return replace(work, tree=fitting)
+
     def _preempt(self, row: Row) -> None:
+        self._on_preempt(row)
         self.remove(row)
         row.cached = 0
         row.num_preemptions += 1

@@ -25,7 +25,7 @@ from specbatch.models.config import ModelConfig
 from specbatch.progress import Snapshot
 from specbatch.rows import Answer, Prompt, Status
 from specbatch.sampling import Draw, choose
-from specbatch.step import Step
+from specbatch.step import PassOutput, Step
 from specbatch.text.tokenizer import Tokenizer
 
 VOCAB = 32
@@ -57,16 +57,18 @@ class TableExecutor:
     def store(self) -> TableExecutor:
         return self
 
-    def forward(self, step: Step) -> Tensor:
+    def forward(self, step: Step) -> PassOutput:
         self.steps.append(step)
         self.slots[step.slots] = step.tokens
         logits = []
+        wanted = set(step.wanted.tolist())
         for row, (first, end) in enumerate(itertools.pairwise(step.row_starts)):
             for token in range(first, end):
-                if token in step.wanted:
-                    length = int(step.positions[token]) + 1
-                    logits.append(table_logits(self._read(step, row, length)))
-        return torch.stack(logits) if logits else torch.empty(0, VOCAB)
+                if token in wanted:
+                    context = self._read(step, row, token)
+                    assert len(context) == int(step.positions[token]) + 1, "position and keys disagree"
+                    logits.append(table_logits(context))
+        return PassOutput(torch.stack(logits) if logits else torch.empty(0, VOCAB))
 
     def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
         return choose(logits, draws)
@@ -75,8 +77,12 @@ class TableExecutor:
         for page in pages:
             self.slots[page * self.page_size : (page + 1) * self.page_size] = -1
 
-    def _read(self, step: Step, row: int, length: int) -> list[int]:
-        positions = torch.arange(length)
+    def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        self.slots[list(targets)] = self.slots[list(sources)]
+
+    def _read(self, step: Step, row: int, token: int) -> list[int]:
+        extra = step.extra_positions[step.extra_offsets[token] : step.extra_offsets[token + 1]]
+        positions = torch.cat([torch.arange(int(step.context_len[token])), extra.long()])
         pages = step.page_table[row, positions // self.page_size]
         tokens: list[int] = self.slots[pages * self.page_size + positions % self.page_size].tolist()
         assert min(tokens) >= 0, "a token was read before it was computed"

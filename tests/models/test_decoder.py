@@ -62,7 +62,7 @@ def token_logits(decoder: Decoder, attention: Attention, tokens: list[int], chun
             count = min(chunk, len(tokens) - row.cached)
             step = build_step([Work(row, count)], PAGE)
             everything = replace(step, wanted=torch.arange(count))
-            logits.append(decoder.forward(everything, store, attention))
+            logits.append(decoder.forward(everything, store, attention).logits)
             row.cached += count
     return torch.cat(logits)
 

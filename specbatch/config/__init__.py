@@ -2,106 +2,37 @@
 
 Every field of :class:`JobConfig` is a key of the job file, a variable ``SPECBATCH_<KEY>`` and a flag
 ``--<key>`` alike. A key that does not exist is an error with a suggestion, in whichever layer it stands.
-Where the layers come from is :mod:`specbatch.settings`.
+Where the layers come from is :mod:`specbatch.settings`; the kinds of values are in
+:mod:`specbatch.config.values`.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from specbatch.config.values import (
+    Integer,
+    Number,
+    Positive,
+    Strings,
+    Tier,
+    as_tuple,
+    builtin_tiers,
+    check_policy,
+    parse_bytes,
+    parse_failures,
+    parse_memory,
+    unwritable,
+    with_builtin_tiers,
+)
 from specbatch.rows import SamplingParams
 
-_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
-_PERCENT = re.compile(r"\d+(?:\.\d+)?\s*%")
-
-
-def parse_bytes(text: str) -> int:
-    """Turn ``"2GiB"``, ``"512 MB"`` or ``"4096"`` into a number of bytes, at least one.
-
-    Raises:
-        ValueError: The text is not a size.
-    """
-    match = _BYTES.fullmatch(text.strip())
-    if match is None:
-        raise ValueError("expected a size such as 2GiB, 512MB or auto")
-    number, unit, binary = match.groups()
-    base = 1024 if binary else 1000
-    size = float(number) * base ** " kmgt".index(unit.lower() or " ")
-    if not 1 <= size < 2**63:
-        raise ValueError("expected at least one byte, and fewer than 2^63")
-    return int(size)
-
-
-def _parse_memory(value: object) -> object:
-    if isinstance(value, bool) or (isinstance(value, int) and value < 1):
-        raise ValueError("expected a size such as 2GiB, 512MB or auto")
-    return parse_bytes(value) if isinstance(value, str) and value != "auto" else value
-
-
-def _no_bool(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("expected a number, not true or false")
-    return value
-
-
-def _as_tuple(value: object) -> object:
-    if isinstance(value, str):
-        return (value,)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _parse_failures(value: object) -> object:
-    """Accept a count or a percentage; digits in a string (environment, flag) are a count."""
-    if isinstance(value, bool):
-        raise ValueError("expected a number of rows or a percentage such as 5%")
-    if not isinstance(value, str):
-        return value
-    if value.strip().isdigit():
-        return int(value)
-    if not _PERCENT.fullmatch(value.strip()):
-        raise ValueError("expected a number of rows or a percentage such as 5%")
-    return value.strip()
-
-
-def _unwritable(text: str) -> str | None:
-    """What keeps a text from being written or passed on; ``None`` for good ones."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return f"is not valid Unicode: {text!a}"
-    return None
-
-
-Integer = Annotated[int, BeforeValidator(_no_bool)]
-Positive = Annotated[Integer, Field(ge=1)]
-Number = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
-Strings = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
-
-
-class Tier(BaseModel):
-    """A named latency class. Its SLOs hold for rows that do not bring their own."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    priority: Annotated[Integer, Field(ge=0, le=1000, description="lower is more urgent")]
-    deadline_s: Annotated[Number, Field(gt=0, description="seconds after the row's arrival")] | None = None
-    tpot_slo_ms: Annotated[Number, Field(gt=0, description="milliseconds per output token")] | None = None
-    ttft_slo_ms: Annotated[Number, Field(gt=0, description="milliseconds to the first token")] | None = None
-
-
-def builtin_tiers() -> dict[str, Tier]:
-    """Tiers every job has. They order rows and promise nothing: SLOs come from the job or the row."""
-    return {"interactive": Tier(priority=0), "standard": Tier(priority=10), "batch": Tier(priority=20)}
-
-
-def _with_builtin_tiers(value: object) -> object:
-    return {**builtin_tiers(), **value} if isinstance(value, Mapping) else value
+__all__ = ["JobConfig", "ModelIdentity", "Tier", "builtin_tiers", "identity", "parse_bytes"]
 
 
 class ModelIdentity(Protocol):
@@ -145,7 +76,24 @@ class JobConfig(BaseModel):
     threads: Annotated[
         Annotated[Positive, Field(le=1024)] | None, Field(description="CPU threads (default: all cores)")
     ] = None
-    policy: Annotated[Literal["off"], Field(description="speculation policy")] = "off"
+
+    policy: Annotated[
+        str, AfterValidator(check_policy), Field(description="speculation policy: off, fixed, fixed:N, eagle")
+    ] = "off"
+    gamma: Annotated[Positive, Field(le=1024, description="drafted tokens per step with policy fixed")] = 4
+    tree_levels: Annotated[Positive, Field(le=1024, description="depth of the tree of policy eagle")] = 7
+    tree_width: Annotated[Positive, Field(le=1024, description="nodes expanded per level of that tree")] = 10
+    tree_nodes: Annotated[Positive, Field(le=4096, description="nodes of that tree that are verified")] = 60
+    draft_budget: Annotated[
+        Positive, Field(le=65536, description="drafted tokens per step at most, all rows together")
+    ] = 512
+    drafter: Annotated[
+        Literal["auto", "suffix", "model", "head", "suffix+head"], Field(description="where drafts come from")
+    ] = "auto"
+    draft_model: Annotated[
+        str | None, Field(min_length=1, description="small model that drafts, named like --model")
+    ] = None
+    draft_head: Annotated[Path | None, Field(description="draft head, instead of the model's own")] = None
 
     seed: Annotated[Integer, Field(ge=0, lt=2**63, description="seed of the job")] = 0
     max_tokens: Annotated[Integer, Field(ge=1, description="output tokens per row at most")] = 256
@@ -173,7 +121,7 @@ class JobConfig(BaseModel):
         Annotated[Integer, Field(ge=1, lt=2**63)] | None, Field(description="run the first N rows only")
     ] = None
     token_ids: Annotated[bool, Field(description="write a token_ids column")] = False
-    tiers: Annotated[dict[str, Tier], BeforeValidator(_with_builtin_tiers), Field(validate_default=True)] = {}
+    tiers: Annotated[dict[str, Tier], BeforeValidator(with_builtin_tiers), Field(validate_default=True)] = {}
     default_tier: Annotated[str, Field(description="tier of rows that name none")] = "standard"
     late: Annotated[
         Literal["answer", "drop"],
@@ -183,7 +131,7 @@ class JobConfig(BaseModel):
     max_rows_in_flight: Annotated[Integer, Field(ge=1, le=4096, description="rows decoded together")] = 32
     kv_memory: Annotated[
         int | Literal["auto"],
-        BeforeValidator(_parse_memory),
+        BeforeValidator(parse_memory),
         Field(description="memory for keys and values, e.g. 2GiB"),
     ] = "auto"
     page_size: Annotated[Integer, Field(ge=1, le=1024, description="tokens per page of keys and values")] = 16
@@ -198,11 +146,11 @@ class JobConfig(BaseModel):
     flush_rows: Annotated[Integer, Field(ge=1, description="finished rows that force a commit")] = 256
     log_format: Annotated[Literal["text", "json"], Field(description="form of the lines on stderr")] = "text"
     max_failures: Annotated[
-        int | str, BeforeValidator(_parse_failures), Field(description="failed rows tolerated: N or P%")
+        int | str, BeforeValidator(parse_failures), Field(description="failed rows tolerated: N or P%")
     ] = 0
     fail_on: Annotated[
         tuple[Literal["truncated"], ...],
-        BeforeValidator(_as_tuple),
+        BeforeValidator(as_tuple),
         Field(description="also count these as failed"),
     ] = ()
     min_attainment: Annotated[
@@ -216,7 +164,7 @@ class JobConfig(BaseModel):
         """Bytes of the command line that are not UTF-8 arrive as lone surrogates, which nobody can write."""
         for name, value in values.items() if isinstance(values, Mapping) else ():
             for text in value if isinstance(value, list | tuple) else (value,):
-                if isinstance(text, str | Path) and (error := _unwritable(str(text))):
+                if isinstance(text, str | Path) and (error := unwritable(str(text))):
                     raise ValueError(f"{name} {error}")
         return values
 
@@ -231,9 +179,18 @@ class JobConfig(BaseModel):
         given += ["columns.prompt"] if "prompt" in self.columns else []
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} both say what the prompt is; give one of them")
+        self._check_drafter()
         if "" in self.stop:
             raise ValueError("stop must not contain an empty string")
         return self
+
+    def _check_drafter(self) -> None:
+        if self.drafter == "model" and self.draft_model is None:
+            raise ValueError("drafter 'model' needs a draft_model")
+        if self.draft_model is not None and self.drafter != "model":
+            raise ValueError("draft_model is for drafter 'model'; set that too")
+        if self.draft_head is not None and self.drafter in ("suffix", "model"):
+            raise ValueError(f"draft_head is not for drafter '{self.drafter}'; leave one of them out")
 
     @property
     def sampling(self) -> SamplingParams:
