@@ -1,0 +1,143 @@
+"""Two drafters in order: the one that costs nothing first, the other one where that has nothing good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specbatch.draft.base import Draft, Drafter, DraftRequest, Observed
+from specbatch.rows import Row
+from specbatch.tree import TokenTree
+
+_MAX_DEPTH = 32
+_PRIOR_RATE = 0.6
+"""Assumed acceptance per level of the second drafter, before anything was seen."""
+_PRIOR_WEIGHT = 20.0
+"""Drafts that the assumption is worth."""
+
+SECOND_COST = 0.1
+"""Time that the second drafter takes, as a share of a target pass."""
+
+
+def expected_accepted(tree: TokenTree) -> float:
+    """Drafted tokens that the target is expected to accept: the sum of the path probabilities."""
+    return float(np.exp(tree.path_log_probs[1:]).sum())
+
+
+class FirstThen:
+    """Asks the first drafter about every row, and the second about those with too little promise.
+
+    Drafts of the first are free, those of the second take a share c of a target pass. A row does better
+    with the first alone if that promises E₁ tokens and ``1 + E₁ ≥ (1 + E₂) / (1 + c)``, where E₂ is what
+    the second has delivered so far for trees of that depth (greedy and sampled rows apart).
+
+    Where both were asked, a tree holds the candidates of both and the policy selects; a chain is that
+    of the two which promises more.
+
+    Args:
+        first: Captures no layers and states probabilities that hold on average.
+        second: Any drafter.
+        second_cost: c.
+
+    Attributes:
+        name: Both names.
+        captured: That of the second.
+    """
+
+    def __init__(self, first: Drafter, second: Drafter, second_cost: float = SECOND_COST) -> None:
+        if first.captured:
+            raise ValueError(f"the first of two drafters captures no layers, {first.name} does")
+        self.name = f"{first.name}+{second.name}"
+        self.captured = second.captured
+        self._first, self._second = first, second
+        self._second_cost = second_cost
+        self._delivered = {sampled: _Delivered() for sampled in (False, True)}
+        self._pending: dict[Row, _Pending] = {}
+
+    def observe(self, observed: Sequence[Observed]) -> None:
+        """Both see everything."""
+        for item in observed:
+            self._settle(item.row)
+        self._first.observe(observed)
+        self._second.observe(observed)
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """One call of each drafter, the second for the rows where the first promises too little."""
+        drafts = self._first.propose(requests)
+        weak = []
+        for i, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
+            self._settle(request.row)
+            if expected_accepted(draft.tree) < self._bar(request):
+                weak.append(i)
+        if not weak:
+            return drafts
+        seconds = self._second.propose([requests[i] for i in weak])
+        for i, second in zip(weak, seconds, strict=True):
+            row, levels = requests[i].row, requests[i].shape.levels
+            self._pending[row] = _Pending(row.committed, levels, second.tree)
+            drafts[i] = _joined(drafts[i], second, requests[i].shape.width == 1)
+        return drafts
+
+    def forget(self, row: Row) -> None:
+        """Both forget."""
+        self._settle(row)
+        self._first.forget(row)
+        self._second.forget(row)
+
+    def _bar(self, request: DraftRequest) -> float:
+        """Promise of the first from which the second is not asked."""
+        delivered = self._delivered[request.row.prompt.params.temperature > 0.0]
+        return (1.0 + delivered.tokens(request.shape.levels)) / (1.0 + self._second_cost) - 1.0
+
+    def _settle(self, row: Row) -> None:
+        """Count what became of the second drafter's last tree for this row."""
+        pending = self._pending.get(row)
+        if pending is None or row.committed == pending.committed:
+            return
+        del self._pending[row]
+        depth, node = 0, 0
+        for position in range(pending.committed, row.committed):
+            child = pending.tree.child(node, row.token(position))
+            if child is None:
+                break
+            depth, node = depth + 1, child
+        self._delivered[row.prompt.params.temperature > 0.0].record(pending.levels, depth)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A tree whose fate is open."""
+
+    committed: int
+    levels: int
+    tree: TokenTree
+
+
+class _Delivered:
+    """How deep the text followed a drafter's trees."""
+
+    def __init__(self) -> None:
+        self._reached = [_PRIOR_WEIGHT * _PRIOR_RATE**depth for depth in range(_MAX_DEPTH + 1)]
+        self._asked = [_PRIOR_WEIGHT] * (_MAX_DEPTH + 1)
+
+    def tokens(self, levels: int) -> float:
+        """Mean number of tokens accepted from trees of this many levels."""
+        depths = range(1, min(levels, _MAX_DEPTH) + 1)
+        return sum(self._reached[depth] / self._asked[depth] for depth in depths)
+
+    def record(self, levels: int, depth: int) -> None:
+        """The text followed a tree of this many levels down to a depth."""
+        for level in range(1, min(levels, _MAX_DEPTH) + 1):
+            self._asked[level] += 1.0
+            self._reached[level] += level <= depth
+
+
+def _joined(first: Draft, second: Draft, chain: bool) -> Draft:
+    """One draft of two, with the costs of both."""
+    if chain:
+        better = max((second.tree, first.tree), key=expected_accepted)
+    else:
+        better = TokenTree.merge(second.tree, first.tree)
+    return Draft(better, first.passes + second.passes, first.flops + second.flops)

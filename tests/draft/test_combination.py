@@ -1,0 +1,143 @@
+"""Two drafters in order: who is asked about which row, and what comes out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from specbatch.draft.base import Draft, DraftRequest, Observed, TreeShape
+from specbatch.draft.combination import FirstThen, expected_accepted
+from specbatch.draft.suffix import SuffixDrafter
+from specbatch.rows import Row
+from specbatch.tree import TokenTree
+from tests.draft.rows_in_hand import CHAIN, TREE, ask, make_row, paths
+
+
+@dataclass
+class Scripted:
+    """A drafter that proposes one chain for every row and notes what it is called with."""
+
+    name: str
+    tokens: Sequence[int]
+    probability: float
+    captured: tuple[int, ...] = ()
+    asked: list[list[int]] = field(default_factory=list)
+    seen: list[Observed] = field(default_factory=list)
+    forgotten: list[Row] = field(default_factory=list)
+
+    def observe(self, observed: Sequence[Observed]) -> None:
+        self.seen.extend(observed)
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        self.asked.append([request.row.prompt.row_index for request in requests])
+        drafts = []
+        for request in requests:
+            tokens = list(self.tokens)[: request.shape.levels]
+            chances = [math.log(self.probability)] * len(tokens)
+            drafts.append(
+                Draft(TokenTree.chain(request.row.token(request.row.committed - 1), tokens, chances), 2, 5.0)
+            )
+        return drafts
+
+    def forget(self, row: Row) -> None:
+        self.forgotten.append(row)
+
+
+def head(tokens: Sequence[int] = (1, 2, 3, 4), probability: float = 0.9) -> Scripted:
+    return Scripted("head", tokens, probability, captured=(2, 15, 27))
+
+
+def test_names_and_captured_layers_are_joined() -> None:
+    both = FirstThen(SuffixDrafter(), head())
+    assert both.name == "suffix+head"
+    assert both.captured == (2, 15, 27)
+    with pytest.raises(ValueError, match="captures no layers"):
+        FirstThen(head(), SuffixDrafter())
+
+
+def test_expected_tokens_are_the_sum_of_path_probabilities() -> None:
+    assert expected_accepted(TokenTree.root(1)) == 0.0
+    assert math.isclose(expected_accepted(TokenTree.chain(1, [2, 3], [math.log(0.5)] * 2)), 0.75)
+
+
+def test_the_second_is_asked_in_one_call_about_the_rows_where_the_first_has_nothing_good() -> None:
+    copying = make_row([10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21], list(range(10, 18)), 0)
+    fresh = [make_row([30 + i], [40 + i], i) for i in (1, 2)]
+    second = head()
+    both = FirstThen(SuffixDrafter(), second)
+    drafts = both.propose([ask(fresh[0]), ask(copying), ask(fresh[1])])
+    assert second.asked == [[1, 2]]
+    assert [draft.tree.path(draft.tree.size) for draft in drafts] == [
+        (1, 2, 3, 4),
+        (18, 19, 20, 21),
+        (1, 2, 3, 4),
+    ]
+    assert [(draft.passes, draft.flops) for draft in drafts] == [(2, 5.0), (0, 0.0), (2, 5.0)]
+
+
+def test_the_second_is_not_called_when_the_first_will_do_for_all() -> None:
+    second = head()
+    FirstThen(Scripted("sure", [5, 6, 7, 8], 0.99), second).propose([ask(make_row([1]))])
+    assert second.asked == []
+
+
+def test_of_two_chains_the_more_promising_is_taken_and_trees_are_joined() -> None:
+    row = make_row([1], [9])
+    weak = Scripted("weak", [5, 6], 0.3)
+    (chain,) = FirstThen(weak, head(probability=0.9)).propose([ask(row, CHAIN)])
+    assert paths(chain.tree) == {(1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)}
+    (chain,) = FirstThen(weak, head(probability=0.1)).propose([ask(row, CHAIN)])
+    assert paths(chain.tree) == {(5,), (5, 6)}
+    (tree,) = FirstThen(weak, head(probability=0.9)).propose([ask(row, TREE)])
+    assert paths(tree.tree) == {(1,), (1, 2), (1, 2, 3), (5,), (5, 6)}
+    assert (tree.passes, tree.flops) == (4, 10.0)
+
+
+def test_near_the_end_of_a_row_the_bar_is_as_low_as_the_tree() -> None:
+    second = head()
+    both = FirstThen(Scripted("sure", [5, 6, 7, 8], 0.9), second)
+    both.propose([ask(make_row([1]), TreeShape(1, 1, 1))])
+    assert second.asked == []
+
+
+def learn(both: FirstThen, row: Row, tokens: Sequence[int], steps: int) -> None:
+    for _ in range(steps):
+        both.propose([ask(row)])
+        row.output += tokens
+        both.observe([Observed(row, row.committed - len(tokens), None)])
+
+
+def test_a_second_that_delivers_little_is_asked_less() -> None:
+    first, second = Scripted("fair", [5, 6, 7, 8], 0.4), head()
+    both, row = FirstThen(first, second), make_row([1], [9])
+    learn(both, row, [99], 60)
+    assert 0 < len(second.asked) < 60, "its first tokens never came"
+    steady = head()
+    both, row = FirstThen(Scripted("fair", [5, 6, 7, 8], 0.4), steady), make_row([1], [9])
+    learn(both, row, [1, 2, 3, 4, 50], 60)
+    assert len(steady.asked) == 60
+
+
+def test_greedy_and_sampled_rows_are_counted_apart() -> None:
+    second = head()
+    both = FirstThen(Scripted("fair", [5, 6, 7, 8], 0.4), second)
+    learn(both, make_row([1], [9], temperature=0.0), [99], 60)
+    asked = len(second.asked)
+    both.propose([ask(make_row([1], [9], 1, temperature=1.0))])
+    assert len(second.asked) == asked + 1
+
+
+def test_observations_and_partings_reach_both() -> None:
+    first, second = Scripted("first", [], 0.5), head()
+    both, row = FirstThen(first, second), make_row([1], [9])
+    both.propose([ask(row)])
+    row.output.append(3)
+    both.forget(row)
+    both.forget(row)
+    item = Observed(make_row([1], [2]), 0, None)
+    both.observe([item])
+    assert first.seen == second.seen == [item]
+    assert first.forgotten == second.forgotten == [row, row]
