@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -18,6 +18,16 @@ MAX_FAULTS_IN_A_ROW = 3
 _LONGEST_MESSAGE = 200
 
 T = TypeVar("T")
+
+
+@runtime_checkable
+class CountsFaults(Protocol):
+    """A drafter that leaves rows without a draft when its own output makes no sense, and counts them."""
+
+    @property
+    def faults(self) -> int:
+        """How many drafts so far."""
+        ...
 
 
 class GuardedDrafter:
@@ -100,13 +110,17 @@ class GuardedDrafter:
 
     def _drafts(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """What the drafter proposes, the malformed replaced."""
+        before = self._own_faults()
         drafts = list(self._inner.propose(requests))
         if len(drafts) != len(requests):
             raise ValueError(f"{len(drafts)} drafts for {len(requests)} rows")
         reasons = [self._flaw(*pair) for pair in zip(requests, drafts, strict=True)]
         for reason in filter(None, reasons):
             self._count("propose: malformed draft", reason)
-        self._in_a_row += any(reasons)
+        own = self._own_faults() - before
+        if own:
+            self._count("propose: output not finite", f"{own} of {len(requests)} rows", own)
+        self._in_a_row += any(reasons) or own > 0
         checked = zip(requests, drafts, reasons, strict=True)
         return [_root(request) if reason else draft for request, draft, reason in checked]
 
@@ -118,9 +132,12 @@ class GuardedDrafter:
             return str(error)
         return ""
 
-    def _count(self, fault: str, message: str) -> None:
+    def _own_faults(self) -> int:
+        return self._inner.faults if isinstance(self._inner, CountsFaults) else 0
+
+    def _count(self, fault: str, message: str, count: int = 1) -> None:
         self._clean = False
-        self._faults[fault] = self._faults.get(fault, 0) + 1
+        self._faults[fault] = self._faults.get(fault, 0) + count
         if not self._first:
             self._first = " ".join(f"{fault}: {message}".split())[:_LONGEST_MESSAGE]
 

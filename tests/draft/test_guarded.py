@@ -178,6 +178,22 @@ def test_what_is_no_exception_passes(interrupt: type[BaseException]) -> None:
     assert guarded.faults == {}
 
 
+def test_faults_that_a_drafter_counts_itself_are_faults() -> None:
+    class Honest(Planted):
+        faults = 0
+
+        def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+            self.faults += 2
+            return super().propose(requests)
+
+    guarded = GuardedDrafter(Honest(), VOCAB)
+    for _ in range(10):
+        guarded.propose(requests())
+    assert guarded.faults == {"propose: output not finite": 2 * MAX_FAULTS_IN_A_ROW}
+    assert guarded.switched_off
+    assert "first time: propose: output not finite: 2 of 2 rows" in guarded.notice
+
+
 @given(
     st.lists(st.integers(-5, 2 * VOCAB), min_size=1, max_size=8),
     st.lists(st.integers(-2, 8), min_size=1, max_size=8),
