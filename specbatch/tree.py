@@ -184,9 +184,11 @@ class TokenTree:
         Raises:
             ValueError: The arrays are no token tree, or a probability is not in [0, 1].
         """
-        n = len(self)
-        if n < 1 or self.parents.shape != (n,) or self.log_probs.shape != (n,):
+        n = self.tokens.size
+        if n < 1 or not self.tokens.shape == self.parents.shape == self.log_probs.shape == (n,):
             raise ValueError("a token tree needs as many parents and log probabilities as tokens")
+        if self.tokens.dtype.kind != "i" or self.parents.dtype.kind != "i":
+            raise ValueError("tokens and parents of a token tree are signed integers")
         below = self.parents[1:]
         if self.parents[0] != -1 or (below < 0).any() or (below >= np.arange(1, n)).any():
             raise ValueError("in a token tree every parent stands before its children")

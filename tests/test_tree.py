@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -138,3 +139,12 @@ def test_check_refuses_what_is_no_tree(
     tree = TokenTree(np.array(tokens, dtype=np.int64), np.array(parents, dtype=np.int32), np.array(log_probs))
     with pytest.raises(ValueError, match=reason):
         tree.check()
+
+
+@pytest.mark.parametrize("field", ["tokens", "parents"])
+def test_check_refuses_other_types_and_shapes(field: str) -> None:
+    tree = TokenTree.chain(ROOT, [1], [-1.0])
+    with pytest.raises(ValueError, match="integers"):
+        replace(tree, **{field: getattr(tree, field).astype(np.float64)}).check()
+    with pytest.raises(ValueError, match="as many"):
+        replace(tree, **{field: getattr(tree, field)[:, None]}).check()

@@ -74,7 +74,7 @@ def bounded(shape: TreeShape, row: Row) -> TreeShape | None:
     """
     levels = min(shape.levels, row.prompt.params.max_tokens - len(row.output) - 1)
     nodes = shape.nodes
-    cap: int | None = getattr(row.prompt, "max_draft_tokens", None)
+    cap = row.prompt.max_draft_tokens
     if cap is not None:
         levels, nodes = min(levels, cap), min(nodes, cap)
     if levels < 1 or nodes < 1:

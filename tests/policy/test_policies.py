@@ -1,0 +1,121 @@
+"""Policies: what they ask for, what they let through, and the bounds that hold for each row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specbatch.config import JobConfig
+from specbatch.draft.base import TreeShape
+from specbatch.errors import ConfigError
+from specbatch.policy import make_policy
+from specbatch.policy.base import fit
+from specbatch.policy.eagle import EaglePolicy
+from specbatch.policy.fixed import FixedPolicy
+from specbatch.policy.off import OffPolicy
+from specbatch.rows import Prompt, Row, SamplingParams
+from specbatch.tree import TokenTree
+from tests.trees import trees
+
+
+def row(max_tokens: int = 100, emitted: int = 1, cap: int | None = None) -> Row:
+    params = SamplingParams(max_tokens=max_tokens)
+    prompt = Prompt(0, "0" * 32, None, "standard", (1, 2), params, max_draft_tokens=cap)
+    return Row(prompt, output=[7] * emitted)
+
+
+@dataclass(frozen=True)
+class Settings:
+    policy: str
+    gamma: int = 4
+    tree_levels: int = 7
+    tree_width: int = 10
+    tree_nodes: int = 60
+
+
+def test_off_asks_for_nothing() -> None:
+    policy = make_policy(Settings("off"))
+    assert policy.shapes([row(), row()]) == [None, None]
+    tree = TokenTree.chain(1, [2], [-1.0])
+    assert policy.select([tree], [TreeShape(1, 1, 1)]) == [TokenTree.root(1)]
+
+
+@pytest.mark.parametrize(("name", "gamma"), [("fixed", 4), ("fixed:1", 1), ("fixed:8", 8)])
+def test_fixed_asks_for_a_chain(name: str, gamma: int) -> None:
+    policy = make_policy(Settings(name))
+    assert policy.name == "fixed"
+    assert policy.shapes([row()]) == [TreeShape(gamma, 1, gamma)]
+
+
+def test_eagle_asks_for_its_tree() -> None:
+    policy = make_policy(Settings("eagle"))
+    assert policy.name == "eagle"
+    assert policy.shapes([row()]) == [TreeShape(7, 10, 60)]
+    assert make_policy(Settings("eagle", tree_levels=2, tree_width=3, tree_nodes=9)).shapes([row()]) == [
+        TreeShape(2, 3, 9)
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["fixed:0", "fixed:", "fixed:-1", "fixed:1.5", "fixed:²", "eagle:3", "turbo", ""]
+)
+def test_what_is_no_policy_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError):
+        make_policy(Settings(name))
+
+
+def test_the_settings_of_a_job_make_a_policy() -> None:
+    assert isinstance(make_policy(JobConfig(input=("memory",))), OffPolicy)
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "emitted", "levels"),
+    [(100, 1, 4), (6, 1, 4), (5, 1, 3), (3, 1, 1), (2, 1, None), (9, 8, None)],
+)
+def test_no_row_drafts_beyond_its_last_token(max_tokens: int, emitted: int, levels: int | None) -> None:
+    """Accepting every level emits one token more than there are levels."""
+    wanted = None if levels is None else TreeShape(levels, 1, levels)
+    assert FixedPolicy(4).shapes([row(max_tokens, emitted)]) == [wanted]
+
+
+@pytest.mark.parametrize(("cap", "gamma"), [(None, 4), (9, 4), (4, 4), (2, 2), (1, 1), (0, None)])
+def test_a_rows_own_cap_holds(cap: int | None, gamma: int | None) -> None:
+    wanted = None if gamma is None else TreeShape(gamma, 1, gamma)
+    assert FixedPolicy(4).shapes([row(cap=cap), row()]) == [wanted, TreeShape(4, 1, 4)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.builds(TreeShape, st.integers(1, 8), st.integers(1, 10), st.integers(1, 60)),
+    st.integers(1, 12),
+    st.integers(0, 11),
+    st.none() | st.integers(0, 12),
+)
+def test_shapes_stay_within_policy_row_and_cap(
+    shape: TreeShape, max_tokens: int, emitted: int, cap: int | None
+) -> None:
+    (found,) = EaglePolicy(shape).shapes([row(max_tokens, min(emitted, max_tokens - 1), cap)])
+    remaining = max_tokens - min(emitted, max_tokens - 1)
+    if found is None:
+        assert remaining == 1 or cap == 0
+        return
+    assert found.levels <= min(shape.levels, remaining - 1)
+    assert found.nodes <= shape.nodes
+    assert found.width <= shape.width
+    assert cap is None or max(found.levels, found.nodes, found.width) <= cap
+    assert found.nodes <= found.width * (1 + (found.levels - 1) * found.width), "more nodes than can exist"
+
+
+@settings(max_examples=100, deadline=None)
+@given(trees(), st.builds(TreeShape, st.integers(1, 4), st.just(5), st.integers(1, 12)))
+def test_selection_keeps_the_likeliest_nodes_that_are_not_too_deep(tree: TokenTree, shape: TreeShape) -> None:
+    for policy in (EaglePolicy(shape), FixedPolicy(4)):
+        (chosen,) = policy.select([tree], [shape])
+        chosen.check()
+        assert chosen == fit(tree, shape)
+    shallow = tree.keep(np.flatnonzero(tree.depths <= shape.levels))
+    assert chosen == shallow.best(shape.nodes)
