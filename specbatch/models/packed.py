@@ -36,8 +36,8 @@ def build_packed(
         captured: Layers whose inputs a pass reports.
     """
     w, arena = dict(tensors), WeightArena()
-    embedding = _matrix([w.pop("model.embed_tokens.weight")], arena)
-    head = embedding if config.tie_embeddings else _matrix([w.pop("lm_head.weight")], arena)
+    embedding = pack_stacked([w.pop("model.embed_tokens.weight")], arena)
+    head = embedding if config.tie_embeddings else pack_stacked([w.pop("lm_head.weight")], arena)
     layers = [_layer(w, f"model.layers.{i}", arena) for i in range(config.num_layers)]
     parts = DecoderParts(
         embedding=embedding,
@@ -64,28 +64,28 @@ def _layer(w: dict[str, StoredTensor], name: str, arena: WeightArena) -> Decoder
 
     heads = ("q_proj", "k_proj", "v_proj")
     biases = [b for b in (take_vector(f"self_attn.{h}.bias") for h in heads) if b is not None]
-    (gate, up), kind = _same_kind([take("mlp.gate_proj.weight"), take("mlp.up_proj.weight")])
+    (gate, up), kind = same_kind([take("mlp.gate_proj.weight"), take("mlp.up_proj.weight")])
     return DecoderLayer(
         input_norm=_vector(take("input_layernorm.weight")),
-        qkv=_matrix(
+        qkv=pack_stacked(
             [take(f"self_attn.{h}.weight") for h in heads], arena, torch.cat(biases) if biases else None
         ),
         q_norm=take_vector("self_attn.q_norm.weight"),
         k_norm=take_vector("self_attn.k_norm.weight"),
-        output=_matrix([take("self_attn.o_proj.weight")], arena),
+        output=pack_stacked([take("self_attn.o_proj.weight")], arena),
         mlp_norm=_vector(take("post_attention_layernorm.weight")),
         gate_up=pack_gated(gate, up, kind, arena=arena),
-        down=_matrix([take("mlp.down_proj.weight")], arena),
+        down=pack_stacked([take("mlp.down_proj.weight")], arena),
     )
 
 
-def _matrix(parts: list[StoredTensor], arena: WeightArena, bias: Tensor | None = None) -> PackedMatrix:
+def pack_stacked(parts: list[StoredTensor], arena: WeightArena, bias: Tensor | None = None) -> PackedMatrix:
     """One matrix from its parts, stacked by output."""
-    sources, kind = _same_kind(parts)
+    sources, kind = same_kind(parts)
     return pack(torch.cat(sources), kind, bias, arena=arena)
 
 
-def _same_kind(parts: list[StoredTensor]) -> tuple[list[Tensor], WeightType]:
+def same_kind(parts: list[StoredTensor]) -> tuple[list[Tensor], WeightType]:
     """Sources in one format the kernels take: the blocks themselves where all have the same, or float32."""
     kinds = {None if part.kind is None else part.kind.name for part in parts}
     for kind in KERNEL_KINDS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -70,6 +70,21 @@ class HeadParts:
     eps: float
     norm_output: bool
     norm_residual: bool
+
+    def to(self, device: torch.device) -> HeadParts:
+        """The same with its tensors on a device."""
+        each, joint = self.feature_norms, self.joint_norm
+        return replace(
+            self,
+            feature_norms=None if each is None else each.to(device),
+            joint_norm=None if joint is None else joint.to(device),
+            embed_norm=self.embed_norm.to(device),
+            hidden_norm=self.hidden_norm.to(device),
+            mlp_norm=self.mlp_norm.to(device),
+            final_norm=self.final_norm.to(device),
+            rotary=self.rotary.to(device),
+            target_ids=self.target_ids.to(device),
+        )
 
 
 class PackedHead:

@@ -1,0 +1,234 @@
+"""Drafts from a one-layer head on the target's own features (EAGLE-3, Li et al. 2025).
+
+An entry of the head stands for one token: it combines the token's embedding with the target's features
+at the token before. Entries of committed tokens are computed from true features and stored under the
+target's own page numbers, so that rows which share pages share them too. Entries of tree nodes continue
+what the entry above gave back; they live on scratch pages and are forgotten with the draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from specbatch_kernels.cpu import DraftBatch, DraftOutputs, KvCache, advise_large_pages
+from torch import Tensor
+
+from specbatch.cache import KVStore
+from specbatch.draft.base import Draft, DraftRequest, Observed
+from specbatch.draft.head_entries import Entries, PageTable
+from specbatch.draft.head_growth import Growth, drafted_levels
+from specbatch.draft.head_memory import FeatureMemory
+from specbatch.draft.head_runner import HeadRunner
+from specbatch.rows import Row
+from specbatch.tree import TokenTree
+
+MAX_ENTRIES = 512
+"""Most committed tokens that one pass catches up with: its buffers take 34 KiB each at width 576."""
+
+
+class HeadDrafter:
+    """Drafts for all rows together, one pass of the head for each level of their trees.
+
+    Args:
+        runner: The head.
+        num_pages: Pages of the target's store.
+        page_size: Tokens in a page.
+        scratch_pages: Pages for the nodes of trees that grow at the same time, at least 2; with fewer
+            than a whole batch needs, rows are drafted in several batches.
+
+    Attributes:
+        faults: How many drafts ended because the head's output was not finite. Such a row's draft is
+            its root alone, and what the head has stored for it is wiped.
+    """
+
+    name = "head"
+
+    def __init__(self, runner: HeadRunner, num_pages: int, page_size: int, scratch_pages: int) -> None:
+        if scratch_pages < 2:
+            raise ValueError(f"a tree needs at least 2 scratch pages, got {scratch_pages}")
+        self._runner = runner
+        config = runner.config
+        self.captured = config.captured
+        self.faults = 0
+        self._scratch = range(num_pages, num_pages + scratch_pages)
+        shape = (1, num_pages + scratch_pages, config.kv_heads, config.head_dim)
+        self._store = KVStore.zeros(shape, page_size, torch.float32, runner.device)
+        if runner.device.type == "cpu":
+            advise_large_pages(self._store.keys)
+            advise_large_pages(self._store.values)
+        self._memory = FeatureMemory(num_pages, page_size, (len(config.captured), config.hidden))
+
+    def observe(self, observed: Sequence[Observed]) -> None:
+        """Keep the features, and catch up with rows that are many tokens ahead (prompts)."""
+        for item in observed:
+            self._memory.add(item)
+        behind = [item.row for item in observed if self._memory.backlog(item.row) > self._store.page_size]
+        for spans in _batches([(row, *self._memory.ready(row)) for row in behind]):
+            self._catch_up(spans)
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """One draft for each request; the root alone for rows that were never observed."""
+        able = [request for request in requests if self._memory.covers(request.row)]
+        drafts: dict[Row, Draft] = {}
+        for group in self._groups(able):
+            drafts.update(zip((request.row for request in group), self._draft(group), strict=True))
+        return [drafts.get(request.row) or Draft(_root(request.row)) for request in requests]
+
+    def forget(self, row: Row) -> None:
+        """Drop what is kept for a row; its pages' content is overwritten by their next owner."""
+        self._memory.drop(row)
+
+    def _groups(self, requests: Sequence[DraftRequest]) -> Iterator[list[DraftRequest]]:
+        """Split requests so that the trees of each part fit on the scratch pages."""
+        group: list[DraftRequest] = []
+        used = 0
+        for request in requests:
+            need = self._scratch_need(request)
+            if group and used + need > len(self._scratch):
+                yield group
+                group, used = [], 0
+            group.append(request)
+            used += need
+        if group:
+            yield group
+
+    def _scratch_need(self, request: DraftRequest) -> int:
+        """Pages for the nodes that will be expanded, and for what the row's own pages do not hold yet."""
+        row, size = request.row, self._store.page_size
+        overflow = max(0, row.committed - len(row.pages) * size)
+        width = min(request.shape.width, request.shape.nodes)
+        return min(-(-(overflow + (request.shape.levels - 1) * width) // size), len(self._scratch))
+
+    def _growths(self, requests: Sequence[DraftRequest]) -> tuple[list[Growth], PageTable]:
+        """A tree to grow for each request, and the pages that each may use."""
+        growths, pages, used = [], [], 0
+        size = self._store.page_size
+        for index, request in enumerate(requests):
+            need = self._scratch_need(request)
+            own = self._scratch[used : used + need]
+            used += need
+            pages.append([*request.row.pages, *own])
+            levels = drafted_levels(request, len(pages[-1]) * size, size, self._runner.positions)
+            growths.append(Growth(index, request, levels, size))
+        return growths, PageTable.of(pages, size)
+
+    def _draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Grow the trees of all requests level by level."""
+        growths, table = self._growths(requests)
+        entries, features = Entries(), []
+        for growth in growths:
+            first, tokens, own = self._memory.pending(growth.row)
+            entries.add_text(growth.index, first, tokens)
+            features.append(own)
+            growth.charge(self._runner.config, text=len(tokens), first=first)
+        ends = torch.tensor([len(own) for own in features]).cumsum(0) - 1
+        outputs = self._outputs(growths)
+        self._run(entries, table, (ends, torch.cat(features), None), outputs)
+        for growth in growths:
+            self._memory.mark_stored(growth.row)
+        active = self._advance(growths, outputs)
+        while active:
+            entries, index = Entries(), []
+            for growth in active:
+                index.extend(growth.add_frontier(entries))
+                growth.charge(self._runner.config)
+            previous, outputs = outputs, self._outputs(active)
+            sources = (torch.arange(len(entries)), previous.states, torch.tensor(index))
+            self._run(entries, table, sources, outputs)
+            active = self._advance(active, outputs)
+        return [self._finish(growth) for growth in growths]
+
+    def _advance(self, growths: Sequence[Growth], outputs: DraftOutputs) -> list[Growth]:
+        """Hang a pass's candidates into the trees; those that go on are returned."""
+        ids, log_probs = outputs.ids.numpy(), outputs.log_probs.numpy()
+        scores = outputs.scores.numpy()
+        start = 0
+        for growth in growths:
+            part = slice(start, start + growth.size)
+            start = part.stop
+            growth.take((ids[part], log_probs[part], scores[part]), part.start)
+        return [growth for growth in growths if growth.size]
+
+    def _finish(self, growth: Growth) -> Draft:
+        """The draft of a grown tree."""
+        passes, flops = self._memory.settle(growth.row)
+        passes, flops = passes + growth.passes, flops + growth.flops
+        if growth.failed:
+            self.faults += 1
+            self._store.scrub(growth.row.pages)
+            self._memory.drop(growth.row)
+            return Draft(_root(growth.row), passes, flops)
+        return Draft(growth.tree(), passes, flops)
+
+    def _catch_up(self, spans: Sequence[tuple[Row, int, int]]) -> None:
+        """Compute and store entries of committed tokens ``[first, end)`` of rows."""
+        entries, features = Entries(), []
+        table = PageTable.of([row.pages for row, _, _ in spans], self._store.page_size)
+        for index, (row, first, end) in enumerate(spans):
+            tokens, own = self._memory.take(row, first, end)
+            entries.add_text(index, first, tokens)
+            features.append(own)
+        nothing = torch.zeros(0, dtype=torch.int64)
+        self._run(entries, table, (nothing, torch.cat(features), None), self._outputs([]))
+        for row, first, end in spans:
+            self._memory.mark_stored(row, end)
+            self._memory.owe(row, Growth.text_flops(self._runner.config, end - first, first))
+
+    def _outputs(self, growths: Sequence[Growth]) -> DraftOutputs:
+        """Room for the candidates of all nodes that are expanded in a pass."""
+        temperatures = [growth.temperature for growth in growths for _ in range(growth.size)]
+        noise = [state for growth in growths for state in [growth.noise] * growth.size]
+        wanted = len(noise)
+        width = max((growth.width for growth in growths), default=1)
+        return DraftOutputs(
+            temperature=torch.tensor(temperatures, dtype=torch.float64),
+            noise=torch.tensor(noise, dtype=torch.int64),
+            states=torch.empty((wanted, self._runner.config.hidden)),
+            ids=torch.empty((wanted, width), dtype=torch.int64),
+            log_probs=torch.empty((wanted, width), dtype=torch.float64),
+            scores=torch.empty((wanted, width), dtype=torch.float64),
+        )
+
+    def _run(
+        self,
+        entries: Entries,
+        table: PageTable,
+        sources: tuple[Tensor, Tensor, Tensor | None],
+        outputs: DraftOutputs,
+    ) -> None:
+        """One pass; ``sources`` are the wanted entries and features, or states and their index."""
+        wanted, given, index = sources
+        batch = DraftBatch(
+            tokens=torch.tensor(entries.tokens),
+            placement=entries.placement(table),
+            keys=entries.keys(table),
+            wanted=wanted,
+            features=given if index is None else None,
+            states=None if index is None else given,
+            state_index=index,
+        )
+        cache = KvCache(self._store.keys[0], self._store.values[0], self._store.page_size)
+        self._runner.run(batch, cache, outputs)
+
+
+def _root(row: Row) -> TokenTree:
+    return TokenTree.root(row.token(row.committed - 1))
+
+
+def _batches(spans: Sequence[tuple[Row, int, int]]) -> Iterator[list[tuple[Row, int, int]]]:
+    """Split spans of rows into passes of at most :data:`MAX_ENTRIES` entries."""
+    batch: list[tuple[Row, int, int]] = []
+    room = MAX_ENTRIES
+    for row, first, end in spans:
+        start = first
+        while start < end:
+            stop = min(end, start + room)
+            batch.append((row, start, stop))
+            room -= stop - start
+            start = stop
+            if not room:
+                yield batch
+                batch, room = [], MAX_ENTRIES
+    if batch:
+        yield batch

@@ -1,0 +1,138 @@
+"""What a head drafter keeps of the target's features until its own entries are made of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specbatch.draft.base import Observed
+from specbatch.rows import Row
+
+
+@dataclass(slots=True)
+class _Known:
+    """Features of one row.
+
+    Attributes:
+        first: Position of the entry that ``features[0]`` makes, one behind the token they belong to.
+        features: ``[n, F, hidden]``, for entries ``first … first + n - 1``.
+        stored: Entries below this position are in the head's store.
+        passes: Passes that have been made for the row and not been charged to a draft yet.
+        flops: Their operations.
+    """
+
+    first: int
+    features: Tensor
+    stored: int
+    passes: int = 0
+    flops: float = 0.0
+
+    @property
+    def end(self) -> int:
+        """Position behind the last entry that can be made."""
+        return self.first + len(self.features)
+
+
+class FeatureMemory:
+    """Features of all rows, and of the last token of every page.
+
+    The last ones serve rows that begin on shared pages: their first own entry needs the features of a
+    token that another row computed.
+
+    Args:
+        num_pages: Pages of the target's store.
+        page_size: Tokens in a page.
+        shape: Captured layers and hidden size.
+    """
+
+    def __init__(self, num_pages: int, page_size: int, shape: tuple[int, int]) -> None:
+        self._page_size = page_size
+        self._known: dict[Row, _Known] = {}
+        # As zeros that cost nothing until they are used; torch.zeros writes them all.
+        self._tails = torch.from_numpy(np.zeros((num_pages, *shape), dtype=np.float32))
+        assert math.prod(shape) > 0, "a head reads at least one layer"
+
+    def add(self, observed: Observed) -> None:
+        """Remember features of tokens the target has just stored."""
+        if observed.features is None:
+            return
+        row, features = observed.row, observed.features.to("cpu", torch.float32)
+        known = self._known.get(row)
+        if known is None or known.end != observed.first + 1:
+            known = self._start(row, observed.first)
+        done = max(0, min(known.stored, known.end) - known.first)
+        known.features = torch.cat((known.features[done:], features))
+        known.first += done
+        for place in range(observed.first // self._page_size, row.cached // self._page_size):
+            last = (place + 1) * self._page_size - 1
+            self._tails[row.pages[place]] = features[last - observed.first]
+
+    def drop(self, row: Row) -> None:
+        """Forget a row; unknown rows are fine."""
+        self._known.pop(row, None)
+
+    def covers(self, row: Row) -> bool:
+        """Whether the entry of the row's last committed token can be made.
+
+        It can for a row not observed yet, too, when all but its last token came with shared pages.
+        """
+        known = self._known.get(row)
+        if known is None and 0 < row.cached == row.committed - 1 and row.cached % self._page_size == 0:
+            known = self._start(row, row.cached)
+        return known is not None and known.first < row.committed == known.end
+
+    def backlog(self, row: Row) -> int:
+        """Entries that could be in the store and are not."""
+        known = self._known.get(row)
+        return 0 if known is None else known.end - known.stored
+
+    def ready(self, row: Row) -> tuple[int, int]:
+        """First and end of the backlog but for its last entry, from which a tree may have to grow."""
+        known = self._known[row]
+        return known.stored, known.end - 1
+
+    def take(self, row: Row, first: int, end: int) -> tuple[list[int], Tensor]:
+        """Tokens and features of entries ``first … end - 1``."""
+        known = self._known[row]
+        tokens = [row.token(position) for position in range(first, end)]
+        return tokens, known.features[first - known.first : end - known.first]
+
+    def pending(self, row: Row) -> tuple[int, list[int], Tensor]:
+        """First position, tokens and features of what is not stored, the last committed token's at least."""
+        first = min(self._known[row].stored, row.committed - 1)
+        return first, *self.take(row, first, row.committed)
+
+    def mark_stored(self, row: Row, end: int | None = None) -> None:
+        """Note that entries below ``end`` (all, by default) are stored, as far as the row's pages reach."""
+        end = row.committed if end is None else end
+        self._known[row].stored = min(end, len(row.pages) * self._page_size)
+
+    def owe(self, row: Row, flops: float) -> None:
+        """Note one pass that no draft has been charged for."""
+        known = self._known[row]
+        known.passes += 1
+        known.flops += flops
+
+    def settle(self, row: Row) -> tuple[int, float]:
+        """Passes and operations owed by the row, which are then paid."""
+        known = self._known[row]
+        owed = known.passes, known.flops
+        known.passes, known.flops = 0, 0.0
+        return owed
+
+    def _start(self, row: Row, first: int) -> _Known:
+        """Begin with the entry at ``first``."""
+        known = self._known[row] = _Known(first, self._before(row, first), first)
+        return known
+
+    def _before(self, row: Row, first: int) -> Tensor:
+        """Features of the token before ``first``: ``[1, F, hidden]``, zeros where none are known."""
+        if first > 0 and first % self._page_size == 0:
+            tail = self._tails[row.pages[first // self._page_size - 1]]
+            if bool(tail.isfinite().all()):
+                return tail.unsqueeze(0).clone()
+        return torch.zeros((1, *self._tails.shape[1:]))

@@ -1,0 +1,334 @@
+"""A head drafter proposes what a whole recomputation of every row from true features would."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from specbatch_kernels.cpu import ThreadPool, available, pack
+from torch import Tensor
+
+from specbatch.draft.base import Draft, DraftRequest, Observed, TreeShape
+from specbatch.draft.head import HeadDrafter
+from specbatch.draft.head_runner import CompiledHead, HeadRunner, TorchHead, compile_head, torch_head
+from specbatch.draft.head_weights import HeadConfig
+from specbatch.pages import PagePool
+from specbatch.randomness import Purpose, Stream
+from specbatch.rows import Prompt, Row, SamplingParams
+from specbatch.tree import TokenTree
+from tests.draft.heads_in_hand import CONFIG, TARGET, VOCABULARY, SpeltOut, random_embedding, random_head
+
+PAGE = 4
+EMBEDDING = random_embedding()
+FORMS = {
+    "eagle3.1": CONFIG,
+    "eagle3": replace(CONFIG, feature_norm="none", norm_output=False),
+    "joint": replace(CONFIG, feature_norm="joint", norm_output=False, norm_before_residual=True),
+}
+CHAIN = TreeShape(4, 1, 4)
+
+
+def compiled(config: HeadConfig) -> CompiledHead:
+    if not available():
+        pytest.skip("the CPU kernels are not compiled")
+    return compile_head(random_head(config), TARGET, pack(EMBEDDING, "f32"), ThreadPool(1))
+
+
+def plain(config: HeadConfig) -> TorchHead:
+    return torch_head(random_head(config), TARGET, EMBEDDING)
+
+
+RUNNERS: dict[str, Callable[[HeadConfig], HeadRunner]] = {"compiled": compiled, "torch": plain}
+
+
+def true_features(tokens: Sequence[int]) -> Tensor:
+    """What a target would compute at each token: a function of the token and all before it."""
+    rows = []
+    state = 0
+    for token in tokens:
+        state = (31 * state + token + 7) % 100_003
+        generator = torch.Generator().manual_seed(state)
+        rows.append(torch.randn((3, 32), generator=generator) * (1.0 + state % 5))
+    return torch.stack(rows) if rows else torch.zeros((0, 3, 32))
+
+
+class World:
+    """Rows, their pages, and a target that stores whatever it is told to."""
+
+    def __init__(self, runner: HeadRunner, scratch_pages: int = 40) -> None:
+        self.pool = PagePool(120, PAGE, sharing=True)
+        self.drafter = HeadDrafter(runner, 120, PAGE, scratch_pages)
+        self.spelt_out = SpeltOut(random_head(runner.config), EMBEDDING)
+        self.rows: list[Row] = []
+
+    def start(self, prompt: Sequence[int], temperature: float = 0.0) -> Row:
+        key = str(len(self.rows))
+        params = SamplingParams(temperature=temperature)
+        row = Row(Prompt(len(self.rows), key, None, "", tuple(prompt), params))
+        self.rows.append(row)
+        self.admit(row)
+        return row
+
+    def admit(self, row: Row) -> None:
+        """Share what pages there are."""
+        row.pages.extend(self.pool.match(self.text(row), row.committed - 1))
+        row.cached = len(row.pages) * PAGE
+
+    def preempt(self, row: Row) -> None:
+        """Take a row's pages, which then are those of anyone with the same text.
+
+        What the head has not made entries of by then is lost, and costs acceptance only: drafting
+        first leaves nothing to lose.
+        """
+        if row.cached == row.committed - 1:
+            self.propose((row, TreeShape(1, 1, 1)))
+        self.drafter.forget(row)
+        self.pool.release(row.pages)
+        row.pages.clear()
+        row.cached = 0
+
+    def text(self, row: Row) -> list[int]:
+        return [row.token(position) for position in range(row.committed)]
+
+    def compute(self, *work: tuple[Row, int, Sequence[int]]) -> None:
+        """One pass: for each row, store ``count`` tokens, of which the last are new: then observe."""
+        seen = []
+        for row, count, new in work:
+            first = row.cached
+            row.output.extend(new)
+            row.cached = first + count
+            self.reach(row)
+            features = true_features(self.text(row)[: row.cached])[first:]
+            strided = features.transpose(0, 1).contiguous().transpose(0, 1)  # as the engine hands it over
+            seen.append(Observed(row, first, strided))
+            self.pool.publish(row.pages, self.text(row)[: row.cached], first // PAGE)
+        self.drafter.observe(seen)
+
+    def reach(self, row: Row) -> None:
+        """Pages up to the last committed token, as a plan has them."""
+        missing = self.pool.pages_for(row.committed) - len(row.pages)
+        fresh = self.pool.allocate(max(0, missing))
+        assert fresh is not None
+        row.pages.extend(fresh)
+
+    def prefill(self, row: Row, chunk: int = 100) -> None:
+        """Up to the first output token."""
+        while row.cached < len(row.prompt.token_ids):
+            count = min(chunk, len(row.prompt.token_ids) - row.cached)
+            last = row.cached + count == len(row.prompt.token_ids)
+            self.compute((row, count, [5] if last else []))
+
+    def propose(self, *requests: tuple[Row, TreeShape]) -> list[Draft]:
+        return self.drafter.propose([DraftRequest(row, shape, stream(row)) for row, shape in requests])
+
+    def check(self, *requests: tuple[Row, TreeShape]) -> None:
+        """Propose for all together, and compare with each row recomputed alone."""
+        before = [(self.text(row), list(row.pages), row.cached) for row, _ in requests]
+        for (row, shape), draft in zip(requests, self.propose(*requests), strict=True):
+            text = self.text(row)
+            temperature = row.prompt.params.temperature
+            expected = self.spelt_out.tree(text, true_features(text[:-1]), shape, temperature, stream(row))
+            draft.tree.check()
+            assert draft.tree.tokens[0] == text[-1]
+            assert as_paths(draft.tree) == pytest.approx(expected, abs=2e-4)
+            assert draft.passes >= 1
+            assert draft.flops > 0
+        assert before == [(self.text(row), list(row.pages), row.cached) for row, _ in requests]
+
+
+def stream(row: Row) -> Stream:
+    return Stream.at(3, row.prompt.key, Purpose.TOKEN)
+
+
+def as_paths(tree: TokenTree) -> dict[tuple[int, ...], float]:
+    return {tree.path(node): float(tree.log_probs[node]) for node in range(1, len(tree))}
+
+
+def prompt(length: int, seed: int = 0) -> list[int]:
+    return torch.randint(0, VOCABULARY, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+@pytest.mark.parametrize("form", list(FORMS))
+@pytest.mark.parametrize("kind", list(RUNNERS))
+def test_equals_recomputation_while_a_row_accepts_tokens(kind: str, form: str) -> None:
+    world = World(RUNNERS[kind](FORMS[form]))
+    row = world.start(prompt(7))
+    world.prefill(row)
+    world.check((row, CHAIN))
+    for accepted in ([1], [2, 3, 4], [9, 8], [7, 7, 7, 7]):
+        world.compute((row, len(accepted), accepted))
+        world.check((row, CHAIN))
+        world.check((row, TreeShape(3, 3, 8)))  # asking twice changes nothing
+
+
+def test_rows_of_different_shapes_and_temperatures_draft_in_the_same_passes() -> None:
+    world = World(compiled(CONFIG))
+    rows = [world.start(prompt(3 + 5 * i, i), temperature) for i, temperature in enumerate((0.0, 1.0, 0.5))]
+    for row in rows:
+        world.prefill(row, chunk=6)
+    shapes = [TreeShape(5, 1, 5), TreeShape(3, 4, 9), TreeShape(2, 3, 50)]
+    world.check(*zip(rows, shapes, strict=True))
+    drafts = world.propose(*zip(rows, shapes, strict=True))
+    assert [draft.passes for draft in drafts] == [5, 3, 2]
+    together = [as_paths(draft.tree) for draft in drafts]
+    alone = [as_paths(world.propose(pair)[0].tree) for pair in zip(rows, shapes, strict=True)]
+    assert together == alone  # to the bit
+
+
+def test_few_scratch_pages_split_the_batch_and_change_nothing() -> None:
+    roomy, tight = World(compiled(CONFIG)), World(compiled(CONFIG), scratch_pages=4)
+    found = []
+    for world in (roomy, tight):
+        rows = [world.start(prompt(6, i)) for i in range(5)]
+        for row in rows:
+            world.prefill(row)
+        found.append([as_paths(d.tree) for d in world.propose(*((row, TreeShape(3, 4, 12)) for row in rows))])
+    assert found[0] == found[1]
+
+
+def test_a_tree_that_exceeds_all_scratch_pages_is_drafted_as_deep_as_they_reach() -> None:
+    world = World(compiled(CONFIG), scratch_pages=2)
+    row = world.start(prompt(6))
+    world.prefill(row)
+    (draft,) = world.propose((row, TreeShape(40, 2, 80)))
+    assert int(draft.tree.depths.max()) == 1 + 2 * PAGE // 2
+    draft.tree.check()
+
+
+def test_levels_end_where_the_positions_do() -> None:
+    world = World(compiled(CONFIG))
+    row = world.start(prompt(TARGET.max_context - 2))
+    world.prefill(row)
+    (draft,) = world.propose((row, TreeShape(9, 1, 9)))
+    assert draft.tree.size == 2
+    world.compute((row, 1, [3]))
+    world.check((row, TreeShape(1, 1, 1)))
+
+
+def test_rows_on_shared_pages_use_what_the_first_row_stored() -> None:
+    world = World(compiled(CONFIG))
+    common = prompt(14)
+    first = world.start([*common, 3])
+    world.prefill(first, chunk=5)
+    world.check((first, CHAIN))
+    second = world.start([*common, 9, 11])
+    assert second.cached == 3 * PAGE
+    world.prefill(second)
+    world.check((second, CHAIN), (first, CHAIN))
+
+
+def test_a_preempted_row_starts_again() -> None:
+    world = World(compiled(CONFIG))
+    row, other = world.start(prompt(9)), world.start(prompt(9, 1))
+    world.prefill(row)
+    world.prefill(other)
+    world.compute((row, 3, [4, 5, 6]), (other, 1, [4]))
+    world.preempt(row)
+    assert world.propose((row, CHAIN))[0].tree.size == 0
+    world.compute((other, 2, [1, 2]))
+    world.admit(row)
+    world.compute((row, row.committed - row.cached, [8]))
+    world.check((other, CHAIN), (row, CHAIN))
+
+
+@given(st.data())
+@settings(max_examples=15, deadline=None)
+def test_equals_recomputation_under_any_schedule(data: st.DataObject) -> None:
+    """Rows come, share prefixes, accept any number of tokens, draft or sit out, and are preempted."""
+    world = World(compiled(CONFIG), scratch_pages=data.draw(st.integers(3, 20)))
+    lengths = data.draw(st.lists(st.integers(1, 20), min_size=1, max_size=3))
+    for length in lengths:
+        row = world.start(prompt(length), data.draw(st.sampled_from([0.0, 0.8])))
+        world.prefill(row, chunk=data.draw(st.integers(1, 9)))
+    for _ in range(data.draw(st.integers(1, 5))):
+        work = []
+        for row in world.rows:
+            if data.draw(st.integers(0, 5)) == 0:
+                world.preempt(row)
+                world.admit(row)
+            if data.draw(st.booleans()):
+                new = data.draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=4))
+                work.append((row, row.committed - row.cached + len(new) - 1, new))
+            elif row.cached < row.committed - 1:
+                work.append((row, row.committed - 1 - row.cached, []))
+        world.compute(*work)
+        shapes = data.draw(
+            st.lists(
+                st.sampled_from([CHAIN, TreeShape(2, 2, 6), TreeShape(3, 2, 3)]),
+                min_size=len(world.rows),
+                max_size=len(world.rows),
+            )
+        )
+        asked = [
+            (row, shape)
+            for row, shape in zip(world.rows, shapes, strict=True)
+            if data.draw(st.booleans()) and row.cached == row.committed - 1
+        ]
+        world.check(*asked)
+
+
+def test_a_row_never_observed_gets_no_draft() -> None:
+    world = World(compiled(CONFIG))
+    row = world.start(prompt(5))
+    (draft,) = world.propose((row, CHAIN))
+    assert draft.tree == TokenTree.root(row.token(4))
+    assert draft.passes == 0
+    world.drafter.forget(row)
+
+
+@pytest.mark.parametrize("kind", list(RUNNERS))
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_numbers_that_are_none_cost_one_row_its_draft_and_heal(kind: str, poison: float) -> None:
+    world = World(RUNNERS[kind](CONFIG))
+    sick, well = world.start(prompt(6)), world.start(prompt(6, 1))
+    world.prefill(sick)
+    world.prefill(well)
+    features = torch.full((1, 3, 32), poison)
+    sick.output.append(4)
+    sick.cached += 1
+    world.reach(sick)
+    world.drafter.observe([Observed(sick, sick.cached - 1, features)])
+    drafts = world.propose((sick, CHAIN), (well, CHAIN))
+    assert drafts[0].tree.size == 0
+    assert world.drafter.faults == 1
+    text = world.text(well)
+    expected = world.spelt_out.tree(text, true_features(text[:-1]), CHAIN, 0.0, stream(well))
+    assert as_paths(drafts[1].tree) == pytest.approx(expected, abs=2e-4)
+    assert world.propose((sick, CHAIN))[0].tree.size == 0
+    world.compute((sick, 2, [1, 2]))
+    (draft,) = world.propose((sick, CHAIN))
+    assert draft.tree.size == 4
+    assert world.drafter.faults == 1
+
+
+def test_a_head_of_nan_proposes_nothing_and_says_so() -> None:
+    weights = random_head()
+    broken = replace(weights.tensors["norm.weight"], data=torch.full((32,), math.nan))
+    weights = replace(weights, tensors={**weights.tensors, "norm.weight": broken})
+    world = World(torch_head(weights, TARGET, EMBEDDING))
+    row = world.start(prompt(8))
+    world.prefill(row)
+    for step in range(3):
+        (draft,) = world.propose((row, TreeShape(2, 2, 6)))
+        assert draft.tree.size == 0
+        assert world.drafter.faults == step + 1
+        world.compute((row, 1, [3]))
+
+
+def test_operations_follow_the_formula() -> None:
+    world = World(compiled(CONFIG))
+    row = world.start(prompt(8))
+    world.prefill(row)  # observed at once: seven of nine entries are computed before anyone asks
+    (draft,) = world.propose((row, TreeShape(2, 1, 2)))
+    d, pair, inner, features, vocabulary, heads = 32, 4 * 8 + 2 * 2 * 8, 64, 3, 24, 32
+    entry = 2 * (2 * d * pair + heads * d + 3 * d * inner)
+    text = 9 * (entry + 2 * features * d * d) + 4 * heads * sum(range(1, 10))
+    node = entry + 4 * heads * 10
+    assert draft.flops == text + node + 2 * 2 * d * vocabulary
+    assert draft.passes == 3
+    assert world.propose((row, TreeShape(1, 1, 1)))[0].passes == 1
