@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from specbatch.models.catalog import DEFAULT_MODEL
+from specbatch.cli.flags import with_flags
+from specbatch.draft.training.settings import TrainSettings, read_settings
+
+PANELS = {
+    "Head": ("out", "model", "draft_vocab", "quantise"),
+    "Data": ("data", "tokens", "user_tokens", "answer_tokens", "temperature", "seats"),
+    "Training": ("minutes", "steps", "batch_tokens", "learning_rate", "seed", "threads"),
+}
+
+_CollectOnly = Annotated[bool, typer.Option("--collect-only", metavar="", help="Stop before training.")]
+_Resume = Annotated[
+    bool, typer.Option("--resume", metavar="", help="Go on from the checkpoint beside --out.")
+]
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 
 @app.command("train-draft")
-def train_draft(
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Training data: made, or gone on with.")],
-    model: Annotated[str, typer.Option(metavar="MODEL", help="The target.")] = DEFAULT_MODEL,
-    tokens: Annotated[int, typer.Option(min=1, help="Collect until there are so many tokens.")] = 1_000_000,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
-    seats: Annotated[int, typer.Option(min=1, help="Documents in flight per thread.")] = 64,
-) -> None:
-    """Train a draft head for a target on text that the target writes itself.
+@with_flags(TrainSettings, PANELS)
+def train_draft(collect_only: _CollectOnly = False, resume: _Resume = False, **flags: object) -> None:
+    """Train a draft head (EAGLE-3.1) for a model, on text that the model writes itself.
+
+    The text is kept in --data and gone on with. Training goes on from its last
+    checkpoint with --resume. Beside the head stands a JSON file that says how it
+    was made and how far its drafts get on answers it has not seen.
 
     Example: specbatch train-draft --data head-data --out head.safetensors
     """
-    from specbatch.draft.training.command import Plan, run_plan  # noqa: PLC0415 - brings in torch
+    settings = read_settings(flags)
+    # Brings in torch, which --help does without.
+    from specbatch.draft.training.command import run_training  # noqa: PLC0415
 
-    run_plan(Plan(model, data, tokens, seed, threads, seats), sys.argv)
+    run_training(settings, sys.argv[1:], collect_only=collect_only, resume=resume)

@@ -84,10 +84,10 @@ class ShardFolder:
             count += 1
         return count
 
-    def facts(self) -> dict[str, int]:
-        """Documents, tokens, answer tokens, and documents left out by reason, summed over the shards."""
+    def facts(self, shards: int | None = None) -> dict[str, int]:
+        """Documents, tokens, answer tokens, and documents left out by reason, in all or the first shards."""
         total: dict[str, int] = {}
-        for number in range(len(self)):
+        for number in range(len(self) if shards is None else shards):
             facts = json.loads((self._shard(number) / _FACTS).read_text(encoding="utf-8"))
             for name, count in facts.items():
                 total[name] = total.get(name, 0) + count
