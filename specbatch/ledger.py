@@ -30,8 +30,8 @@ class EngineStats:
         plan_s: Seconds spent on admission and scheduling; likewise draft, pass, choose, commit.
         peak_resident_bytes: Largest resident memory of the process.
         drafts: Drafted tokens of all rows, those that have not ended included.
-        draft_faults: Times the drafter failed and its rows were decoded plainly.
-        draft_fault: What went wrong the first time; empty when nothing did.
+        draft_faults: Times the drafter failed, and rows were decoded plainly.
+        draft_fault: What there is to say about that; empty when nothing went wrong.
     """
 
     steps: int = 0

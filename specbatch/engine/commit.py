@@ -92,4 +92,5 @@ def _account(row: Row, status: Status, now: float) -> Answer:
         target_passes=row.target_passes,
         prefill_flops=row.prefill_flops,
         verify_flops=row.verify_flops,
+        drafts=replace(row.drafts, accept_histogram=list(row.drafts.accept_histogram)),
     )

@@ -11,6 +11,7 @@ import torch
 
 from specbatch.config import JobConfig
 from specbatch.draft.base import Drafter
+from specbatch.draft.guarded import GuardedDrafter
 from specbatch.engine.admission import Admission
 from specbatch.engine.commit import Voice, commit_tokens, failed_answer, finished_answer
 from specbatch.engine.executor import Executor
@@ -75,14 +76,22 @@ class Loop:
         self._ledger = Ledger(target.config, self.stats)
         self._speculator: Speculator | None = None
         if target.drafter is not None and job.policy != "off":
-            self._speculator = Speculator(make_policy(job), target.drafter, job.draft_budget, self._ledger)
+            drafter = GuardedDrafter(target.drafter, target.config.vocab_size)
+            self._speculator = Speculator(make_policy(job), drafter, job.draft_budget, self._ledger)
 
     def run(self) -> EngineStats:
         """Answer every row, or leave after the step in which the host asks for it."""
         while self.rows_left() and not self._host.stop_requested():
             self.step()
+        return self.finish()
+
+    def finish(self) -> EngineStats:
+        """Let go of the rows that are left, and sum up."""
         for row in (*self._scheduler.running, *self._scheduler.parked):
             self._forget(row)
+        if self._speculator is not None:
+            self.stats.draft_faults = sum(self._speculator.drafter.faults.values())
+            self.stats.draft_fault = self._speculator.drafter.notice
         self.stats.peak_resident_bytes = peak_resident_bytes()
         return self.stats
 

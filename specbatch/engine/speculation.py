@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from specbatch.draft.base import Drafter, DraftRequest, Observed
+from specbatch.draft.base import DraftRequest, Observed
+from specbatch.draft.guarded import GuardedDrafter
 from specbatch.ledger import Ledger
 from specbatch.policy import SpeculationPolicy
 from specbatch.randomness import Stream
@@ -30,7 +31,7 @@ class Speculator:
     """
 
     policy: SpeculationPolicy
-    drafter: Drafter
+    drafter: GuardedDrafter
     budget: int
     ledger: Ledger
 

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import tokenizers
@@ -18,8 +19,10 @@ import torch
 from torch import Tensor
 
 from specbatch.config import JobConfig
+from specbatch.draft.base import Drafter
 from specbatch.engine.loop import Loop, Target
 from specbatch.errors import RowFault
+from specbatch.hardware.threads import one_thread
 from specbatch.ledger import EngineStats
 from specbatch.models.config import ModelConfig
 from specbatch.progress import Snapshot
@@ -34,7 +37,12 @@ POISON = 30  # a prompt that begins with this token yields NaN
 
 
 def table_logits(context: Sequence[int]) -> Tensor:
-    """Next-token logits after these tokens, float32 ``[VOCAB]``."""
+    """Next-token logits after these tokens, float32 ``[VOCAB]``; not to be changed."""
+    return _table_logits(tuple(context))
+
+
+@lru_cache(maxsize=2**14)
+def _table_logits(context: tuple[int, ...]) -> Tensor:
     seed = int.from_bytes(hashlib.sha256(bytes(context)).digest()[:8], "little") >> 1
     logits = torch.randn(VOCAB, generator=torch.Generator().manual_seed(seed))
     logits[EOS] -= 1.0
@@ -67,11 +75,15 @@ class TableExecutor:
                 if token in wanted:
                     context = self._read(step, row, token)
                     assert len(context) == int(step.positions[token]) + 1, "position and keys disagree"
-                    logits.append(table_logits(context))
+                    logits.append(self._logits(context))
         return PassOutput(torch.stack(logits) if logits else torch.empty(0, VOCAB))
 
+    def _logits(self, context: list[int]) -> Tensor:
+        return table_logits(context)
+
     def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
-        return choose(logits, draws)
+        with one_thread():  # waiting for a second one takes longer than all the rest
+            return choose(logits, draws)
 
     def scrub(self, pages: Sequence[int]) -> None:
         for page in pages:
@@ -173,11 +185,15 @@ class StepClock:
 
 
 def run(
-    prompts: Sequence[Prompt | None], job: JobConfig, executor: TableExecutor, host: StepClock
+    prompts: Sequence[Prompt | None],
+    job: JobConfig,
+    executor: TableExecutor,
+    host: StepClock,
+    drafter: Drafter | None = None,
 ) -> EngineStats:
     """Run prompts to the end, checking every invariant after each step."""
-    loop = Loop(Target(CONFIG, word_tokenizer(), executor), job, PromptFeed(prompts, job), host)
+    loop = Loop(Target(CONFIG, word_tokenizer(), executor, drafter), job, PromptFeed(prompts, job), host)
     while loop.rows_left() and not host.stop_requested():
         loop.step()
         loop.check()
-    return loop.stats
+    return loop.finish()
