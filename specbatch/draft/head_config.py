@@ -26,7 +26,8 @@ class HeadConfig:
         head_dim: Width of one head.
         intermediate: Width of the gated MLP.
         draft_vocab: Tokens the head can propose.
-        captured: Target layers whose inputs are the features, F of them.
+        captured: Target layers whose inputs are the features, F of them; the number of layers itself
+            stands for the input of the final norm.
         eps: Added to the mean square in every RMSNorm.
         rope_theta: Base of the rotary frequencies.
         rope_scaling: Stretching of the frequencies, ``None`` when there is none.
@@ -93,7 +94,7 @@ class HeadConfig:
         problem = ""
         if self.hidden != target.hidden_size:
             problem = f"reads features of width {self.hidden}, the model's are {target.hidden_size} wide"
-        elif not self.captured or not all(0 <= layer < target.num_layers for layer in self.captured):
+        elif not self.captured or not all(0 <= layer <= target.num_layers for layer in self.captured):
             problem = f"reads layers {list(self.captured)}, the model has {target.num_layers}"
         elif self.draft_vocab > target.vocab_size:
             problem = f"proposes {self.draft_vocab} tokens, the model has {target.vocab_size}"
@@ -182,10 +183,8 @@ def read_published(directory: Path, target: ModelConfig) -> HeadConfig:
         layer = _Layer.model_validate(values.get("transformer_layer_config", values))
         head = _Published.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
         raise ModelError(
-            f"{where} does not describe an EAGLE-3 head: {name}: {first['msg']}",
+            f"{where} does not describe an EAGLE-3 head: {describe(error)}",
             "an EAGLE-3 checkpoint has one layer, draft_vocab_size and silu",
         ) from error
     if head.fc_norm and head.norm_before_fc:
@@ -206,6 +205,12 @@ def read_published(directory: Path, target: ModelConfig) -> HeadConfig:
         norm_output=head.norm_output,
         norm_before_residual=head.norm_before_residual,
     )
+
+
+def describe(error: ValidationError) -> str:
+    """The first thing that is wrong, in one line."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def _captured(head: _Published, target: ModelConfig) -> tuple[int, ...]:

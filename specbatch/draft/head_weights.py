@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from pickle import UnpicklingError  # torch raises it; nothing is unpickled here
 from types import MappingProxyType
 from typing import Literal
 
@@ -21,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specbatch.draft.head_config import HeadConfig, default_captured, read_published
+from specbatch.draft.head_config import HeadConfig, default_captured, describe, read_published
 from specbatch.errors import ModelError
 from specbatch.models.config import ModelConfig
 from specbatch.models.gguf_blocks import BlockType, block_type
@@ -176,8 +177,9 @@ def _read(file: Path) -> dict[str, Tensor]:
             with safe_open(file, framework="pt") as opened:
                 return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         loaded = torch.load(file, map_location="cpu", weights_only=True)
-    except (SafetensorError, OSError, RuntimeError, ValueError) as error:
-        raise ModelError(f"the draft head {file} is damaged: {error}", "fetch the file again") from error
+    except (SafetensorError, OSError, RuntimeError, ValueError, UnpicklingError) as error:
+        what = str(error).splitlines()[0]
+        raise ModelError(f"the draft head {file} is damaged: {what}", "fetch the file again") from error
     return {str(name): tensor for name, tensor in loaded.items()}
 
 
@@ -191,10 +193,11 @@ def _own_config(file: Path, metadata: Mapping[str, str]) -> tuple[HeadConfig, di
         config = TypeAdapter(HeadConfig).validate_json(metadata["config"])
         names = json.loads(metadata["blocks"])
         return config, {name: _BLOCKS[kind] for name, kind in names.items()}
-    except (KeyError, ValueError, ValidationError) as error:
-        raise ModelError(
-            f"the draft head {file} has damaged metadata: {error}", "fetch the file again"
-        ) from error
+    except ValidationError as error:
+        what = describe(error)
+    except (KeyError, ValueError) as error:
+        what = f"{type(error).__name__}: {error}"
+    raise ModelError(f"metadata of the draft head {file} is damaged: {what}", "fetch the file again")
 
 
 def _eagle_name(name: str) -> str:
