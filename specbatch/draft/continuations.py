@@ -17,8 +17,8 @@ from specbatch.tree import TokenTree
 Noise = Callable[[int, Sequence[int]], Sequence[float]]
 """``noise(depth, tokens)``: the row's Gumbel draws for candidates at a depth."""
 
-Trust = Callable[[int], float]
-"""``trust(length)``: probability that a text goes on as its matches of that length did; above 0, below 1."""
+Chances = Sequence[float]
+"""Probability that a text goes on as its matches of a length did, by length; the last is for longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class Continuations:
 
 
 def grow(
-    root: int, text: array[int], match: Match, shape: TreeShape, trust: Trust, noise: Noise | None
+    root: int, text: array[int], match: Match, shape: TreeShape, chances: Chances, noise: Noise | None
 ) -> Continuations:
     """The likeliest continuations of a match, counted over its occurrences.
 
-    A node's probability is its share of the occurrences behind its parent, times the trust in a match
+    A node's probability is its share of the occurrences behind its parent, times the chance of a match
     as long as the one at the root and the path to the parent together.
 
     Args:
@@ -66,20 +66,24 @@ def grow(
         text: Tokens in which the places of the match lie; negative where a document ends.
         match: Where the text stood before.
         shape: Bounds of the tree.
-        trust: Of matches, by their length.
+        chances: Of matches, by their length.
         noise: Ranks the candidates of a sampled row as its target will; ``None`` for greedy rows.
 
     Returns:
         At most ``shape.nodes`` nodes besides the root, in the order of their path probabilities.
     """
     found = Continuations([root], [-1], [0.0], [1.0], [0.0])
+    if len(match.places) == 1:
+        _copy(found, text, match, min(shape.levels, shape.nodes), chances)
+        return found
+    longest = len(chances) - 1
     heap: list[tuple[float, int, int, int, int, float, float, list[int]]] = []
     expanded = [0] * shape.levels
     node, depth, places, pushed = 0, 0, list(match.places), 0
     while True:
         if depth < shape.levels and expanded[depth] < shape.width:
             expanded[depth] += 1
-            chance, path = trust(match.length + depth), found.paths[node]
+            chance, path = chances[min(match.length + depth, longest)], found.paths[node]
             for token, share, after in _children(text, places, shape.width, depth + 1, noise):
                 probability = chance * share
                 pushed += 1  # of equally likely paths the one found first
@@ -95,6 +99,23 @@ def grow(
         found.paths.append(-minus_path)
         found.seen.append(0.0)
         found.seen[parent] += share
+
+
+def _copy(found: Continuations, text: array[int], match: Match, count: int, chances: Chances) -> None:
+    """The one path behind a single occurrence."""
+    (place,) = match.places
+    path, longest = 1.0, len(chances) - 1
+    for depth, token in enumerate(text[place : place + count]):
+        if token < 0:
+            return
+        chance = chances[min(match.length + depth, longest)]
+        path *= chance
+        found.seen[depth] = 1.0
+        found.tokens.append(token)
+        found.parents.append(depth)
+        found.log_probs.append(math.log(chance))
+        found.paths.append(path)
+        found.seen.append(0.0)
 
 
 def _children(

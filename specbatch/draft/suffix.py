@@ -8,17 +8,16 @@ counted probabilities. The index of earlier outputs is bounded; what leaves it f
 from __future__ import annotations
 
 import math
+from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-
-import torch
 
 from specbatch.draft.base import Draft, DraftRequest, Observed, TreeShape
 from specbatch.draft.continuations import Continuations, Noise, grow
-from specbatch.draft.occurrences import MAX_MATCH, Match, TokenHistory
-from specbatch.draft.trust import Reliability
-from specbatch.randomness import gumbel
+from specbatch.draft.noise import gumbel_of_few
+from specbatch.draft.occurrences import LONG_RUN, MAX_MATCH, Match, TokenHistory
+from specbatch.draft.trust import OTHER_OUTPUTS, OWN_TEXT, Reliability
 from specbatch.rows import Row
 from specbatch.tree import TokenTree
 
@@ -79,7 +78,8 @@ class SuffixDrafter:
         self._index = TokenHistory(options.index_tokens, options.min_match)
         self._rows: dict[Row, _RowText] = {}
         self._indexed: OrderedDict[tuple[int, str], int] = OrderedDict()
-        self._trust = {(own, sampled): Reliability() for own in (True, False) for sampled in (True, False)}
+        self._own = {sampled: Reliability(OWN_TEXT) for sampled in (False, True)}
+        self._others = {sampled: Reliability(OTHER_OUTPUTS) for sampled in (False, True)}
 
     @property
     def num_bytes(self) -> int:
@@ -112,21 +112,28 @@ class SuffixDrafter:
         row = request.row
         text = self._follow(row)
         context = text.history.tail(MAX_MATCH)
-        own = text.history.find(context)
-        earlier = None if own is not None and own.length == MAX_MATCH else self._index.find(context)
-        if own is not None and earlier is not None and own.length > earlier.length:
-            earlier = None
-        best: _Proposal | None = None
-        for match, history in ((own, text.history), (earlier, self._index)):
-            if match is None:
-                continue
-            trust = self._trust[match is own, row.prompt.params.temperature > 0.0]
+        noise, best = _noise(request), None
+        for match, history, source in self._matches(row, text.history, context):
             shape = self._shape(request.shape, match)
-            grown = grow(context[-1], history.text, match, shape, trust.chance, _noise(request))
+            grown = grow(context[-1], history.text, match, shape, source.chances, noise)
             if best is None or grown.expected > best.grown.expected:
-                best = _Proposal(row.committed, match, trust, grown)
+                best = _Proposal(row.committed, match, source, grown)
         text.proposal = best
         return TokenTree.root(context[-1]) if best is None else best.grown.tree()
+
+    def _matches(
+        self, row: Row, own: TokenHistory, context: array[int]
+    ) -> Iterator[tuple[Match, TokenHistory, Reliability]]:
+        """Matches worth a tree: that in the own text, and that in the index unless it is shorter."""
+        sampled = row.prompt.params.temperature > 0.0
+        inside = own.find(context)
+        if inside is not None:
+            yield inside, own, self._own[sampled]
+            if inside.length >= LONG_RUN:
+                return  # as good as any
+        earlier = self._index.find(context)
+        if earlier is not None and (inside is None or earlier.length >= inside.length):
+            yield earlier, self._index, self._others[sampled]
 
     def _shape(self, shape: TreeShape, match: Match) -> TreeShape:
         """No deeper than a match of this length is good for."""
@@ -171,9 +178,4 @@ def _noise(request: DraftRequest) -> Noise | None:
     if request.row.prompt.params.temperature == 0.0:
         return None
     stream, first = request.stream, request.row.committed - 1
-
-    def draw(depth: int, tokens: Sequence[int]) -> list[float]:
-        draws: list[float] = gumbel(stream, first + depth, torch.tensor(tokens)).tolist()
-        return draws
-
-    return draw
+    return lambda depth, tokens: gumbel_of_few(stream, first + depth, tokens)

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from specbatch.draft.base import TreeShape
 from specbatch.draft.continuations import grow
-from specbatch.draft.occurrences import END, Match
+from specbatch.draft.noise import gumbel_of_few
+from specbatch.draft.occurrences import END, MAX_MATCH, Match
 from specbatch.draft.suffix import SuffixDrafter, SuffixOptions
-from specbatch.draft.trust import Reliability
-from specbatch.randomness import gumbel
+from specbatch.draft.trust import OTHER_OUTPUTS, OWN_TEXT, Reliability
+from specbatch.randomness import Purpose, Stream, gumbel
 from specbatch.rows import Row
 from specbatch.tree import TokenTree
 from tests.draft.rows_in_hand import CHAIN, TREE, ask, make_row, paths
@@ -32,8 +33,7 @@ def propose(drafter: SuffixDrafter, row: Row, shape: TreeShape = CHAIN) -> Token
     return draft.tree
 
 
-def trust(length: int) -> float:
-    return 0.5 + 0.01 * length
+CHANCES = [0.5 + 0.01 * length for length in range(5)]
 
 
 @given(
@@ -50,7 +50,7 @@ def test_probabilities_are_counted_and_the_likeliest_paths_are_taken(
         places.append(len(text))
         text.extend([*document, END])
     shape = TreeShape(levels, width, nodes)
-    grown = grow(9, text, Match(2, tuple(places)), shape, trust, None)
+    grown = grow(9, text, Match(2, tuple(places)), shape, CHANCES, None)
     tree = grown.tree()
     tree.check()
     assert tree.size <= nodes
@@ -60,12 +60,12 @@ def test_probabilities_are_counted_and_the_likeliest_paths_are_taken(
         behind = sum(
             count for other, count in seen.items() if other[:-1] == path[:-1] and len(other) == len(path)
         )
-        expected = trust(2 + len(path) - 1) * seen[path] / behind
+        expected = CHANCES[min(2 + len(path) - 1, 4)] * seen[path] / behind
         assert math.isclose(tree.log_probs[node], math.log(expected))
     assert len(paths(tree)) == tree.size
     assert math.isclose(grown.expected, sum(math.exp(p) for p in tree.path_log_probs[1:]), abs_tol=1e-12)
     if width == 3 and levels <= 2:  # no candidate is cut away, so the choice is among all of them
-        whole = grow(9, text, Match(2, tuple(places)), TreeShape(levels, 3, 99), trust, None)
+        whole = grow(9, text, Match(2, tuple(places)), TreeShape(levels, 3, 99), CHANCES, None)
         assert sorted(grown.paths, reverse=True) == sorted(whole.paths, reverse=True)[: nodes + 1]
 
 
@@ -75,7 +75,7 @@ def test_a_tree_of_all_nodes_holds_every_continuation() -> None:
     for document in documents:
         places.append(len(text))
         text.extend([*document, END])
-    tree = grow(0, text, Match(2, tuple(places)), TreeShape(3, 5, 50), trust, None).tree()
+    tree = grow(0, text, Match(2, tuple(places)), TreeShape(3, 5, 50), CHANCES, None).tree()
     assert paths(tree) == {(1,), (1, 2), (1, 2, 3), (1, 4), (5,)}
 
 
@@ -164,6 +164,15 @@ def test_a_sampled_row_gets_the_candidate_that_its_noise_favours() -> None:
         assert tree.tokens[1] == 21 + int(noise.argmax())
 
 
+@given(st.integers(0, 2**63), st.integers(0, 10**6), st.lists(st.integers(0, 2**31), min_size=1, max_size=9))
+def test_the_noise_is_the_one_the_target_draws(seed: int, position: int, tokens: list[int]) -> None:
+    stream = Stream.at(seed, "row", Purpose.TOKEN)
+    expected = gumbel(stream, position, torch.tensor(tokens))
+    assert torch.allclose(
+        torch.tensor(gumbel_of_few(stream, position, tokens), dtype=torch.float64), expected
+    )
+
+
 def test_proposing_changes_no_row_and_repeats_itself() -> None:
     rows = [make_row([1, 2, 3, 1, 2], [3, 1, 2], i, temperature=i % 2) for i in range(4)]
     before = copy.deepcopy([(row.output, row.pages, row.cached) for row in rows])
@@ -204,13 +213,26 @@ def test_drafts_that_prove_wrong_promise_less_and_drafts_that_prove_right_promis
 def test_reliability_stays_a_probability_and_tends_to_the_rate_of_hits(
     outcomes: list[tuple[int, bool]],
 ) -> None:
-    reliability = Reliability()
+    reliability = Reliability(OWN_TEXT)
     for length, hit in outcomes:
         reliability.record(length, 1.0, hit)
-        assert 0.0 < reliability.chance(length) < 1.0
+        assert all(0.0 < chance < 1.0 for chance in reliability.chances)
     for trial in range(3000):
         reliability.record(5, 1.0, trial % 4 == 0)
-    assert math.isclose(reliability.chance(5), 0.25, abs_tol=0.08)
+    assert math.isclose(reliability.chances[5], 0.25, abs_tol=0.08)
+
+
+def test_every_length_of_a_match_has_one_chance_and_no_other_length_is_touched() -> None:
+    for assumed in (OWN_TEXT, OTHER_OUTPUTS):
+        before = Reliability(assumed).chances
+        assert before == sorted(before), "a longer match is at least as good"
+        for length in range(1, MAX_MATCH + 1):
+            reliability = Reliability(assumed)
+            reliability.record(length, 1.0, hit=False)
+            touched = {i for i, chance in enumerate(reliability.chances) if chance != before[i]}
+            assert length in touched
+            assert touched == set(range(min(touched), max(touched) + 1))
+            assert len(reliability.chances) == MAX_MATCH + 1
 
 
 def test_state_is_bounded_by_the_rows_in_flight_and_the_budget() -> None:
