@@ -57,7 +57,7 @@ def specbatch_side(model_spec: str, rows_in_flight: int, threads: int) -> Decode
         engine = open_engine(job, files)
 
     def decode(prompts: Sequence[str], max_tokens: int) -> tuple[int, float]:
-        feed = ListFeed(prompts, max_tokens, engine.encoder)
+        feed = ListFeed(prompts, SamplingParams(max_tokens=max_tokens), engine.encoder)
         host = CountingHost()
         start = time.perf_counter()
         engine.run(feed, host)
@@ -131,7 +131,7 @@ class ListFeed:
     """Prompts that are all there at the start, without deadlines."""
 
     prompts: Sequence[str]
-    max_tokens: int
+    params: SamplingParams
     encoder: PromptEncoder
     rows: NDArray[np.int64] = field(init=False)
     arrival: NDArray[np.float64] = field(init=False)
@@ -147,8 +147,8 @@ class ListFeed:
 
     def fetch(self, row_index: int) -> Prompt:
         """One prompt, encoded."""
-        params = SamplingParams(max_tokens=self.max_tokens)
-        raw = RawPrompt(row_index, f"{row_index:032x}", None, "standard", self.prompts[row_index], params)
+        text = self.prompts[row_index]
+        raw = RawPrompt(row_index, f"{row_index:032x}", None, "standard", text, self.params)
         return self.encoder.encode(raw)
 
 

@@ -1,0 +1,211 @@
+"""Speed of speculation against plain decoding, by rows in flight, policy and drafter.
+
+Usage: ``python benchmarks/speculation.py [--rows 1 4 16 64] [--sets heldout rewriting] [--tokens 64]
+[--repeats 5]``. At least 8 prompts are decoded, ``--rows`` at a time. All sides run in one process, in turns;
+the order alternates, and what is reported is the median over repeats of the ratio to ``off`` within one
+repeat. Prompts are left out: the time of a run that ends after the first token of every row is subtracted.
+Every text is compared with that of ``off``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started by path, not as a module
+from benchmarks.acceptance import Guess, tokens_per_pass
+from benchmarks.sides import CountingHost, ListFeed
+from benchmarks.workloads import SETS
+from specbatch.account import DraftAccount
+from specbatch.config import JobConfig
+from specbatch.hardware.threads import prepare_environment
+from specbatch.models.resolve import resolve_model
+from specbatch.rows import Answer, SamplingParams
+
+if TYPE_CHECKING:
+    from specbatch.engine.native import NativeEngine
+
+FEWEST_PROMPTS = 8  # a single prompt would say more about itself than about the drafter
+OFF = Guess("off", {"policy": "off"})
+GUESSES = (
+    Guess("fixed:2, head", {"policy": "fixed:2", "drafter": "head"}),
+    Guess("fixed:4, head", {"policy": "fixed:4", "drafter": "head"}),
+    Guess(
+        "eagle 4x4, 8 nodes, head",
+        {"policy": "eagle", "tree_levels": 4, "tree_width": 4, "tree_nodes": 8, "drafter": "head"},
+    ),
+    Guess("fixed:4, suffix", {"policy": "fixed:4", "drafter": "suffix"}),
+    Guess("fixed:8, suffix", {"policy": "fixed:8", "drafter": "suffix"}),
+    Guess("fixed:4, suffix+head", {"policy": "fixed:4", "drafter": "suffix+head"}),
+)
+
+
+@dataclass(slots=True)
+class TextHost(CountingHost):
+    """Keeps the tokens of every row."""
+
+    texts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def deliver(self, answer: Answer) -> None:
+        """Keeps one answer."""
+        self.texts[answer.row_index] = answer.token_ids
+        CountingHost.deliver(self, answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A loaded engine and the job that it does."""
+
+    engine: NativeEngine
+    job: JobConfig
+
+    def with_rows(self, rows: int) -> Side:
+        """The same with so many rows in flight."""
+        return Side(self.engine, self.job.model_copy(update={"max_rows_in_flight": rows}))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One decoding of all rows.
+
+    Attributes:
+        seconds: After the first token of every row.
+    """
+
+    seconds: float
+    texts: dict[int, tuple[int, ...]]
+    drafts: DraftAccount
+
+
+def run(side: Side, prompts: Sequence[str], params: SamplingParams) -> Run:
+    """Decode once, and once more up to the first tokens only."""
+    from specbatch.engine.loop import Loop  # noqa: PLC0415 - imports torch
+
+    spent = []
+    for limits in (SamplingParams(max_tokens=1, temperature=params.temperature), params):
+        host = TextHost()
+        feed = ListFeed(prompts, limits, side.engine.encoder)
+        start = time.perf_counter()
+        stats = Loop(side.engine.target, side.job, feed, host).run()
+        spent.append(time.perf_counter() - start)
+    return Run(spent[1] - spent[0], host.texts, stats.drafts)
+
+
+def compare(
+    sides: dict[str, Side], prompts: Sequence[str], params: SamplingParams, repeats: int
+) -> list[dict[str, Run]]:
+    """Runs of every side for every repeat; the first round warms up and is thrown away.
+
+    Raises:
+        RuntimeError: A text differs from that of plain decoding.
+    """
+    rounds = []
+    for repeat in range(repeats + 1):
+        names = list(sides) if repeat % 2 == 0 else list(sides)[::-1]
+        runs = {name: run(sides[name], prompts, params) for name in names}
+        for name, each in runs.items():
+            if each.texts != runs[OFF.name].texts:
+                raise RuntimeError(f"{name}: a text differs from plain decoding")
+        rounds.append(runs)
+    return rounds[1:]
+
+
+def show(table: Table, title: tuple[str, int, float], rounds: Sequence[dict[str, Run]]) -> None:
+    """One line for each side."""
+    name_of_set, rows, temperature = title
+    for name in rounds[0]:
+        ratios = [runs[OFF.name].seconds / runs[name].seconds for runs in rounds]
+        runs = [each[name] for each in rounds]
+        tokens = sum(map(len, runs[0].texts.values())) - len(runs[0].texts)
+        account = runs[0].drafts
+        table.add_row(
+            name_of_set,
+            str(rows),
+            f"{temperature:g}",
+            name,
+            f"{tokens / statistics.median(each.seconds for each in runs):.1f}",
+            f"{statistics.median(ratios):.2f}",
+            f"{min(ratios):.2f}-{max(ratios):.2f}",
+            f"{tokens_per_pass(account):.2f}" if account.verifications else "1.00",
+            f"{account.rejected / account.verified:.0%}" if account.verified else "-",
+        )
+    table.add_section()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; returns 0."""
+    parser = argparse.ArgumentParser(description="speed of speculation against plain decoding")
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--sets", nargs="+", choices=sorted(SETS), default=["heldout", "rewriting"])
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 16, 64])
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--tokens", type=int, default=64, help="output tokens per row at most")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--draft-head", type=Path)
+    parser.add_argument(
+        "--sides", nargs="+", choices=[g.name for g in GUESSES], default=[g.name for g in GUESSES]
+    )
+    options = parser.parse_args(arguments)
+    prepare_environment(os.environ)
+    sides = open_all(options)
+    table = Table(
+        title=f"{options.model}: decoding after the first token, median of {options.repeats} repeats"
+    )
+    for name in (
+        "set",
+        "rows",
+        "temp.",
+        "side",
+        "tok/s",
+        "ratio to off",
+        "min-max",
+        "tokens/pass",
+        "rejected",
+    ):
+        table.add_column(name, justify="left" if name in ("set", "side") else "right")
+    params = SamplingParams(max_tokens=options.tokens, temperature=options.temperature)
+    for name in options.sets:
+        for rows in options.rows if SETS[name]() else ():
+            available = SETS[name]()
+            prompts = [available[i % len(available)] for i in range(max(rows, FEWEST_PROMPTS))]
+            title = (name, rows, options.temperature)
+            here = {side: each.with_rows(rows) for side, each in sides.items()}
+            show(table, title, compare(here, prompts, params, options.repeats))
+    Console(width=120).print(table)
+    return 0
+
+
+def open_all(options: argparse.Namespace) -> dict[str, Side]:
+    """An engine for every side."""
+    from specbatch.engine.native import open_engine  # noqa: PLC0415 - imports torch
+
+    sides = {}
+    for guess in (OFF, *(each for each in GUESSES if each.name in options.sides)):
+        job = JobConfig.model_validate(
+            {
+                "input": ("benchmark",),
+                "model": options.model,
+                "max_rows_in_flight": max(options.rows),
+                "threads": options.threads,
+                "draft_head": options.draft_head if "head" in guess.name else None,
+                **guess.settings,
+            }
+        )
+        engine = open_engine(job, resolve_model(job.model, report=lambda _: None))
+        sides[guess.name] = Side(engine, job)
+    return sides
+
+
+if __name__ == "__main__":
+    sys.exit(main())
