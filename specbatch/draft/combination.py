@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbatch.draft.base import Draft, Drafter, DraftRequest, Observed
+from specbatch.draft.guarded import counted_faults
 from specbatch.rows import Row
 from specbatch.tree import TokenTree
 
@@ -55,6 +56,11 @@ class FirstThen:
         self._second_cost = second_cost
         self._delivered = {sampled: _Delivered() for sampled in (False, True)}
         self._pending: dict[Row, _Pending] = {}
+
+    @property
+    def faults(self) -> int:
+        """Drafts that either of them left empty because its own output made no sense."""
+        return counted_faults(self._first) + counted_faults(self._second)
 
     def observe(self, observed: Sequence[Observed]) -> None:
         """Both see everything."""

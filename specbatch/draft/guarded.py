@@ -30,6 +30,11 @@ class CountsFaults(Protocol):
         ...
 
 
+def counted_faults(drafter: Drafter) -> int:
+    """What a drafter has counted itself; 0 for one that counts nothing."""
+    return drafter.faults if isinstance(drafter, CountsFaults) else 0
+
+
 class GuardedDrafter:
     """Passes everything on to another drafter, and survives it.
 
@@ -110,14 +115,14 @@ class GuardedDrafter:
 
     def _drafts(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """What the drafter proposes, the malformed replaced."""
-        before = self._own_faults()
+        before = counted_faults(self._inner)
         drafts = list(self._inner.propose(requests))
         if len(drafts) != len(requests):
             raise ValueError(f"{len(drafts)} drafts for {len(requests)} rows")
         reasons = [self._flaw(*pair) for pair in zip(requests, drafts, strict=True)]
         for reason in filter(None, reasons):
             self._count("propose: malformed draft", reason)
-        own = self._own_faults() - before
+        own = counted_faults(self._inner) - before
         if own:
             self._count("propose: output not finite", f"{own} of {len(requests)} rows", own)
         self._in_a_row += any(reasons) or own > 0
@@ -131,9 +136,6 @@ class GuardedDrafter:
         except ValueError as error:
             return str(error)
         return ""
-
-    def _own_faults(self) -> int:
-        return self._inner.faults if isinstance(self._inner, CountsFaults) else 0
 
     def _count(self, fault: str, message: str, count: int = 1) -> None:
         self._clean = False

@@ -24,6 +24,7 @@ class Scripted:
     tokens: Sequence[int]
     probability: float
     captured: tuple[int, ...] = ()
+    faults: int = 0
     asked: list[list[int]] = field(default_factory=list)
     seen: list[Observed] = field(default_factory=list)
     forgotten: list[Row] = field(default_factory=list)
@@ -141,3 +142,11 @@ def test_observations_and_partings_reach_both() -> None:
     both.observe([item])
     assert first.seen == second.seen == [item]
     assert first.forgotten == second.forgotten == [row, row]
+
+
+def test_faults_that_the_second_counts_itself_are_told() -> None:
+    second = head()
+    both = FirstThen(SuffixDrafter(), second)
+    assert both.faults == 0
+    second.faults = 3
+    assert both.faults == 3

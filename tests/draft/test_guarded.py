@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbatch.draft.base import Draft, DraftRequest, Observed
@@ -194,6 +194,7 @@ def test_faults_that_a_drafter_counts_itself_are_faults() -> None:
     assert "first time: propose: output not finite: 2 of 2 rows" in guarded.notice
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(-5, 2 * VOCAB), min_size=1, max_size=8),
     st.lists(st.integers(-2, 8), min_size=1, max_size=8),

@@ -3,125 +3,29 @@
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 
 import pytest
-import tokenizers
-import torch
-from specbatch_kernels.cpu import ThreadPool, available
-from torch import Tensor
 
-from specbatch.attention.fused import FusedAttention
-from specbatch.cache import KVStore
 from specbatch.draft.base import DraftRequest, TreeShape
-from specbatch.draft.model import DraftExecutor, ModelDrafter, check_pair
-from specbatch.engine.compiled_executor import CompiledExecutor
-from specbatch.engine.executor import TorchExecutor
-from specbatch.errors import ModelError
-from specbatch.models.config import ModelConfig
-from specbatch.models.decoder import build_decoder
-from specbatch.models.files import ModelFiles
-from specbatch.models.linear import PackedLinear
-from specbatch.models.packed import build_packed
-from specbatch.models.resolve import resolve_model
-from specbatch.models.weights import load_stored, load_weights
+from specbatch.draft.model import ModelDrafter
 from specbatch.randomness import gumbel
-from specbatch.rows import Prompt, Row, SamplingParams
-from specbatch.step import PassOutput, Step, Work, build_step
-from specbatch.text.tokenizer import Tokenizer
-from specbatch.tree import TokenTree
+from tests.draft.model_world import (
+    KERNELS,
+    PAGE,
+    SCRATCH,
+    TREE,
+    Tiny,
+    make_tiny,
+    placed,
+    propose,
+    text_of,
+)
 from tests.draft.rows_in_hand import ask, make_row
-from tests.tiny_models import byte_level_tokenizer, write_tiny_model
-
-PAGE, PAGES, SCRATCH = 4, 40, 24
-CPU = torch.device("cpu")
-CHAIN, TREE = TreeShape(4, 1, 4), TreeShape(3, 3, 30)
-KERNELS = ["torch", pytest.param("compiled", marks=pytest.mark.skipif(not available(), reason="no kernels"))]
-
-
-@dataclass
-class Counted:
-    """An executor that keeps the steps it was given."""
-
-    inner: DraftExecutor
-    steps: list[Step] = field(default_factory=list)
-
-    @property
-    def store(self) -> KVStore:
-        store = self.inner.store
-        assert isinstance(store, KVStore)
-        return store
-
-    def forward(self, step: Step) -> PassOutput:
-        self.steps.append(step)
-        return self.inner.forward(step)
-
-
-@dataclass(frozen=True)
-class Tiny:
-    """A tiny model: executors over stores of any size, and its own next-token logits."""
-
-    files: ModelFiles
-    config: ModelConfig
-    make: Callable[[int], DraftExecutor]
-
-    def drafter(self, scratch: int = SCRATCH, vocab: int | None = None) -> tuple[ModelDrafter, Counted]:
-        executor = Counted(self.make(PAGES + scratch))
-        vocab = self.config.vocab_size if vocab is None else vocab
-        return ModelDrafter(executor, self.config, vocab, scratch), executor
-
-    def logits(self, tokens: Sequence[int]) -> Tensor:
-        """After all these tokens, plainly computed."""
-        pages = list(range(1, 2 + len(tokens) // PAGE))
-        row = Row(Prompt(0, "", None, "", tuple(tokens), SamplingParams()), pages=pages)
-        output = self.make(PAGES).forward(build_step([Work(row, len(tokens))], PAGE))
-        return output.logits[0].double()
-
-    def greedy(self, tokens: Sequence[int], count: int) -> list[int]:
-        """How the model goes on by itself."""
-        text = list(tokens)
-        for _ in range(count):
-            text.append(int(self.logits(text).argmax()))
-        return text[len(tokens) :]
 
 
 @pytest.fixture(scope="module", params=KERNELS)
 def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    directory = write_tiny_model(
-        tmp_path_factory.mktemp("model") / "tiny", "llama", max_position_embeddings=64
-    )
-    files = resolve_model(str(directory), report=lambda _: None)
-    config = ModelConfig.from_directory(files.directory)
-    if request.param == "compiled":
-        packed, pool = build_packed(config, load_stored(files, config, None)), ThreadPool(1)
-        return Tiny(files, config, lambda pages: CompiledExecutor(packed, _store(config, pages), pool))
-    decoder = build_decoder(config, load_weights(files, config, None), PackedLinear, torch.float32, CPU)
-    return Tiny(files, config, lambda pages: TorchExecutor(decoder, _store(config, pages), FusedAttention()))
-
-
-def _store(config: ModelConfig, pages: int) -> KVStore:
-    shape = (config.num_layers, pages, config.num_kv_heads, config.head_dim)
-    return KVStore.zeros(shape, PAGE, torch.float32, CPU)
-
-
-def text_of(length: int, seed: int = 0) -> list[int]:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(3, 300, (length,), generator=generator).tolist()
-
-
-def placed(tokens: Sequence[int], pages: Sequence[int], output: int = 1, **named: float) -> Row:
-    """A row whose last tokens are output, on these pages."""
-    row = make_row(tokens[:-output], tokens[-output:], int(named.pop("index", 0)), **named)
-    row.pages = list(pages)
-    return row
-
-
-def propose(drafter: ModelDrafter, row: Row, shape: TreeShape = CHAIN) -> TokenTree:
-    (draft,) = drafter.propose([ask(row, shape)])
-    draft.tree.check()
-    return draft.tree
+    return make_tiny(tmp_path_factory.mktemp("model") / "tiny", request.param)
 
 
 @pytest.mark.parametrize("length", [2, 4, 5, 8, 9, 23])
@@ -310,37 +214,3 @@ def test_output_that_is_no_number_is_a_fault_and_no_draft(tiny: Tiny) -> None:
 def test_a_drafter_without_scratch_pages_is_refused(tiny: Tiny) -> None:
     with pytest.raises(ValueError, match="0 scratch pages in a store of 10"):
         ModelDrafter(tiny.make(10), tiny.config, 100, 0)
-
-
-def tokenizer(change: Callable[[dict[str, int]], None] | None = None, markup: bool = True) -> Tokenizer:
-    state = json.loads(byte_level_tokenizer().backend_tokenizer.to_str())
-    if change is not None:
-        change(state["model"]["vocab"])
-        state["model"]["merges"] = []
-    for entry in state["added_tokens"]:
-        entry["special"] = markup if entry["content"] == "<|im_end|>" else entry["special"]
-    return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(state)))
-
-
-def swap(vocab: dict[str, int]) -> None:
-    vocab["A"], vocab["B"] = vocab["B"], vocab["A"]
-
-
-def without_tilde(vocab: dict[str, int]) -> None:
-    del vocab["~"]
-
-
-def test_a_draft_model_with_other_tokens_is_refused_with_the_reason(tiny: Tiny) -> None:
-    ours = Tokenizer.load(tiny.files.directory)
-    check_pair(("target", ours), ("draft", tokenizer()), tiny.config)
-    swapped = r"draft cannot draft for target: 2 of \d+ token ids differ, the first is \d+: 'A' against 'B'"
-    with pytest.raises(ModelError, match=swapped):
-        check_pair(("target", ours), ("draft", tokenizer(swap)), tiny.config)
-    with pytest.raises(ModelError, match=r"token 2 \('<\|im_end\|>'\) is markup in only one of them"):
-        check_pair(("target", ours), ("draft", tokenizer(markup=False)), tiny.config)
-    missing = r"\d+ of \d+ token ids differ, the first is \d+: '~' against no token"
-    with pytest.raises(ModelError, match=missing):
-        check_pair(("target", ours), ("draft", tokenizer(without_tilde)), tiny.config)
-    small = replace(tiny.config, vocab_size=ours.vocab_size - 1)
-    with pytest.raises(ModelError, match=r"its embedding has \d+ rows, the tokenizer \d+ ids"):
-        check_pair(("target", ours), ("draft", ours), small)

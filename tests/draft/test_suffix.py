@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbatch.draft.base import TreeShape
@@ -36,6 +36,7 @@ def propose(drafter: SuffixDrafter, row: Row, shape: TreeShape = CHAIN) -> Token
 CHANCES = [0.5 + 0.01 * length for length in range(5)]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 2), max_size=6), min_size=1, max_size=8),
     st.integers(1, 4),
@@ -164,6 +165,7 @@ def test_a_sampled_row_gets_the_candidate_that_its_noise_favours() -> None:
         assert tree.tokens[1] == 21 + int(noise.argmax())
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**63), st.integers(0, 10**6), st.lists(st.integers(0, 2**31), min_size=1, max_size=9))
 def test_the_noise_is_the_one_the_target_draws(seed: int, position: int, tokens: list[int]) -> None:
     stream = Stream.at(seed, "row", Purpose.TOKEN)
@@ -209,6 +211,7 @@ def test_drafts_that_prove_wrong_promise_less_and_drafts_that_prove_right_promis
     assert expected(propose(better, make_row([40, 41, 42, 43], [40, 41], 998))) > before
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=300))
 def test_reliability_stays_a_probability_and_tends_to_the_rate_of_hits(
     outcomes: list[tuple[int, bool]],

@@ -24,6 +24,7 @@ def contexts(text: Sequence[int]) -> array[int]:
     return array("i", text[-MAX_MATCH:])
 
 
+@settings(deadline=None)
 @given(tokens_of_few, st.integers(1, 9))
 def test_a_growing_text_finds_its_own_longest_suffix_at_every_length(text: list[int], min_match: int) -> None:
     history = TokenHistory(max(1, len(text)), min_match)
@@ -36,6 +37,7 @@ def test_a_growing_text_finds_its_own_longest_suffix_at_every_length(text: list[
         assert [followed_by(history, place) for place in (found.places if found else ())] == continuations
 
 
+@settings(deadline=None)
 @given(documents_of_few, tokens_of_few, st.integers(1, 4))
 def test_an_index_of_documents_finds_the_longest_match_in_all_of_them(
     documents: list[tuple[list[int], list[int]]], text: list[int], min_match: int
@@ -50,6 +52,7 @@ def test_an_index_of_documents_finds_the_longest_match_in_all_of_them(
     assert [followed_by(history, place) for place in (found.places if found else ())] == continuations
 
 
+@settings(deadline=None)
 @given(documents_of_few, tokens_of_few, st.integers(5, 60), st.integers(1, 4))
 def test_a_full_index_reports_nothing_that_was_overwritten(
     documents: list[tuple[list[int], list[int]]], text: list[int], capacity: int, min_match: int
@@ -65,6 +68,7 @@ def test_a_full_index_reports_nothing_that_was_overwritten(
             assert any(seen == document[-len(seen) :] for document in whole), "no document says this"
 
 
+@settings(deadline=None)
 @given(documents_of_few, st.integers(100, 150))
 def test_a_full_index_keeps_the_newest_document(
     documents: list[tuple[list[int], list[int]]], capacity: int
@@ -79,7 +83,7 @@ def test_a_full_index_keeps_the_newest_document(
     assert [followed_by(history, place) for place in found.places] == [newest]
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 50_000), max_size=300), max_size=40))
 def test_memory_does_not_grow_with_what_is_added(documents: list[list[int]]) -> None:
     history = TokenHistory(256, 3)
