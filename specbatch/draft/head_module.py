@@ -107,7 +107,7 @@ class HeadModule(nn.Module):
         config = self.config
         normed = self.midlayer.hidden_norm(fused)
         mixed = torch.addmm(embedded, normed, self._projections()[:, config.hidden :].T)
-        q, k, v = mixed.view(len(mixed), -1, config.head_dim).split_with_sizes(
+        q, k, v = mixed.unflatten(1, (-1, config.head_dim)).split_with_sizes(
             [config.heads, config.kv_heads, config.kv_heads], dim=1
         )
         rotary = self.rotary[positions]

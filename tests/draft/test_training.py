@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-
-pytest.importorskip("specbatch_kernels.cpu")
+from safetensors.torch import load_file
 from specbatch_kernels.cpu import available
+
+from specbatch.draft.head_weights import load_head
+from specbatch.draft.training import collect as collecting
+from specbatch.draft.training import session as sessions
+from specbatch.draft.training.command import run_training
+from specbatch.draft.training.settings import TrainSettings
+from specbatch.draft.training.shards import Shard, ShardFolder
+from specbatch.draft.training.trainer import Trainer
+from specbatch.errors import InputError, Interrupted, MismatchError, ModelError, UsageError
+from specbatch.models.config import ModelConfig
+from tests.tiny_models import write_tiny_model
 
 if not available():
     pytest.skip("the compiled kernels are missing", allow_module_level=True)
-
-from specbatch.draft.head_weights import load_head  # noqa: E402
-from specbatch.draft.training import collect as collecting  # noqa: E402
-from specbatch.draft.training.command import run_training  # noqa: E402
-from specbatch.draft.training.settings import TrainSettings  # noqa: E402
-from specbatch.draft.training.shards import Shard, ShardFolder  # noqa: E402
-from specbatch.errors import InputError, MismatchError, UsageError  # noqa: E402
-from specbatch.models.config import ModelConfig  # noqa: E402
-from tests.tiny_models import write_tiny_model  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +41,15 @@ def settings(model: Path, folder: Path, **given: object) -> TrainSettings:
         "model": str(model),
         "data": folder / "data",
         "out": folder / "head.safetensors",
-        "tokens": 3000,
+        "tokens": 2500,
         "user_tokens": 8,
-        "answer_tokens": 24,
-        "seats": 5,
+        "answer_tokens": 16,
+        "seats": 6,
         "threads": 1,
         "steps": 12,
-        "batch_tokens": 200,
+        "batch_tokens": 150,
         "draft_vocab": 96,
+        "quantise": "none",
     }
     return TrainSettings.model_validate({**small, **given})
 
@@ -67,19 +68,151 @@ def same(one: list[Shard], other: list[Shard]) -> bool:
     )
 
 
-def test_data_are_the_same_however_they_were_collected(model: Path, tmp_path: Path) -> None:
-    whole = settings(model, tmp_path, data=tmp_path / "whole")
-    run_training(whole, [], collect_only=True)
-    parts = settings(model, tmp_path, data=tmp_path / "parts", seats=2, threads=2)
-    for tokens in (500, 1500, 3000):
-        run_training(parts.model_copy(update={"tokens": tokens}), [], collect_only=True)
-    assert len(shards(tmp_path / "whole")) > 3
-    assert same(shards(tmp_path / "whole"), shards(tmp_path / "parts"))
+def manifest(folder: Path) -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = json.loads((folder / "head.json").read_text())
+    return found
 
 
-def test_another_seed_writes_other_words_and_does_not_mix(model: Path, tmp_path: Path) -> None:
-    run_training(settings(model, tmp_path), [], collect_only=True)
+@pytest.fixture(scope="module")
+def data(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Training data that several tests read."""
+    folder = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collecting, "DOCUMENTS_PER_SHARD", 8)
+        run_training(settings(model, folder), [], collect_only=True)
+    return folder / "data"
+
+
+def test_data_are_the_same_however_they_were_collected(model: Path, data: Path, tmp_path: Path) -> None:
+    for tokens in (400, 1200, 2500):
+        run_training(settings(model, tmp_path, seats=2, threads=2, tokens=tokens), [], collect_only=True)
+    assert len(shards(data)) > 3
+    assert same(shards(data), shards(tmp_path / "data"))
+
+
+def test_another_seed_writes_other_words_and_does_not_mix(model: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(MismatchError, match="seed"):
-        run_training(settings(model, tmp_path, seed=1), [], collect_only=True)
-    run_training(settings(model, tmp_path, seed=1, data=tmp_path / "other"), [], collect_only=True)
-    assert not same(shards(tmp_path / "data"), shards(tmp_path / "other"))
+        run_training(settings(model, tmp_path, data=data, seed=1), [], collect_only=True)
+    run_training(settings(model, tmp_path, tokens=200, seed=1), [], collect_only=True)
+    assert not np.array_equal(shards(data)[0].tokens, shards(tmp_path / "data")[0].tokens)
+
+
+def test_training_lowers_the_loss_and_saves_a_head_that_fits(model: Path, data: Path, tmp_path: Path) -> None:
+    run_training(settings(model, tmp_path, data=data, steps=60), ["train-draft", "--steps", "60"])
+    found = manifest(tmp_path)
+    losses = [loss for _, loss in found["training"]["losses"]]  # type: ignore[attr-defined]
+    assert losses[-1] < 0.7 * losses[0]
+    head = load_head(tmp_path / "head.safetensors", ModelConfig.from_directory(model))
+    assert head.config.draft_vocab == len(head.target_ids) == 96
+    assert not (tmp_path / "head.checkpoint").exists()
+
+
+def test_manifest_says_how_to_do_it_again(model: Path, data: Path, tmp_path: Path) -> None:
+    run_training(settings(model, tmp_path, data=data, steps=3), ["train-draft", "--data", "my data"])
+    found = manifest(tmp_path)
+    assert found["command"] == "specbatch train-draft --data 'my data'"
+    assert found["target"]["name"] == str(model)
+    recipe = found["data"]["recipe"]
+    assert isinstance(recipe, dict)
+    assert recipe["answer"] == {"temperatures": [0.0, 0.7], "max_tokens": 16}
+    assert found["training"]["steps"] == 3
+    assert found["training"]["plans"] == [[0, 3]]
+    assert found["evaluation"]["positions"]
+    assert len(found["evaluation"]["acceptance"]) == 4  # type: ignore[arg-type]
+    assert {"specbatch", "torch", "numpy", "python"} == found["versions"].keys()
+
+
+def test_same_seed_same_head_and_resuming_changes_no_bit(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole.mkdir()
+    parts.mkdir()
+    run_training(settings(model, whole, data=data), [])
+    advance = Trainer.advance
+
+    def killed_at_five(self: Trainer) -> tuple[float, int]:
+        if self.step == 5:
+            raise Interrupted("killed", UsageError.exit_code)
+        return advance(self)
+
+    monkeypatch.setattr(sessions, "CHECKPOINT_S", 0.0)
+    monkeypatch.setattr(Trainer, "advance", killed_at_five)
+    with pytest.raises(Interrupted):
+        run_training(settings(model, parts, data=data), [])
+    monkeypatch.setattr(Trainer, "advance", advance)
+    with pytest.raises(UsageError, match="exists"):
+        run_training(settings(model, parts, data=data), [])
+    run_training(settings(model, parts, data=data), [], resume=True)
+    one, other = load_file(whole / "head.safetensors"), load_file(parts / "head.safetensors")
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert manifest(whole)["training"]["tokens_seen"] == manifest(parts)["training"]["tokens_seen"]
+
+
+def test_length_is_found_from_minutes_and_may_be_changed_on_the_way(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trainer, "seconds_per_step", lambda _self: 6.0)
+    monkeypatch.setattr(sessions, "CHECKPOINT_S", 0.0)
+    advance = Trainer.advance
+    monkeypatch.setattr(Trainer, "advance", lambda self: _killed() if self.step == 4 else advance(self))
+    with pytest.raises(Interrupted):
+        run_training(settings(model, tmp_path, data=data, steps=None, minutes=1.0), [])
+    monkeypatch.setattr(Trainer, "advance", advance)
+    run_training(settings(model, tmp_path, data=data, steps=6), [], resume=True)
+    assert manifest(tmp_path)["training"]["plans"] == [[0, 10], [4, 6]]
+
+
+def _killed() -> tuple[float, int]:
+    raise Interrupted("killed", UsageError.exit_code)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"out": None}, UsageError, "--out is missing"),
+        ({"data": None}, UsageError, "--data is missing"),
+        ({"out": Path("head.bin")}, UsageError, "a head is a .safetensors file"),
+        ({"quantise": "q8_0"}, ModelError, "needs a multiple of 32"),
+    ],
+)
+def test_mistakes_are_told_before_any_work(
+    model: Path, data: Path, tmp_path: Path, given: dict[str, object], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        run_training(settings(model, tmp_path, **{"data": data, **given}), [])
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_overwritten_and_nothing_resumed_from_nowhere(
+    model: Path, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="no checkpoint"):
+        run_training(settings(model, tmp_path, data=data), [], resume=True)
+    (tmp_path / "head.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"head\.json exists"):
+        run_training(settings(model, tmp_path, data=data), [])
+
+
+def test_a_model_without_a_chat_template_cannot_write_conversations(tmp_path: Path) -> None:
+    bare = write_tiny_model(tmp_path / "bare", "mistral")
+    with pytest.raises(UsageError, match="no chat template"):
+        run_training(settings(bare, tmp_path), [], collect_only=True)
+
+
+def test_states_are_what_another_pass_over_the_document_gives(model: Path, data: Path) -> None:
+    """What was kept while writing equals transformers' hidden states of the finished document."""
+    from transformers import AutoModelForCausalLM
+
+    shard = shards(data)[0]
+    network = AutoModelForCausalLM.from_pretrained(model).eval()
+    start, end = shard.offsets[2:4].tolist()
+    tokens = torch.from_numpy(shard.tokens[start:end].astype(np.int64))
+    outputs: list[torch.Tensor] = []
+    network.model.norm.register_forward_pre_hook(lambda _module, inputs: outputs.append(inputs[0][0]))
+    with torch.no_grad():
+        hidden = network(tokens.unsqueeze(0), output_hidden_states=True).hidden_states
+    places = [hidden[layer][0] for layer in (2, 1, 0)] + outputs
+    expected = torch.stack(places, dim=1).numpy()
+    np.testing.assert_allclose(shard.states[start:end].astype(np.float32), expected, rtol=2e-3, atol=2e-3)

@@ -64,12 +64,12 @@ class Sampling:
         """
         size = wanted.shape[1]
         if self.tokens >= size:
-            return torch.arange(size), torch.zeros(size)
+            return torch.arange(size), wanted.new_zeros(size)
         matters = wanted.amax(dim=0) >= self.threshold
         chosen, rest = matters.nonzero().squeeze(1), (~matters).nonzero().squeeze(1)
         count = min(len(rest), max(self.tokens - len(chosen), _FEWEST_OTHERS))
         drawn = rest[torch.randperm(len(rest), generator=self.generator)[:count]]
-        shift = torch.zeros(len(chosen) + count)
+        shift = wanted.new_zeros(len(chosen) + count)
         shift[len(chosen) :] = math.log(len(rest) / max(1, count))
         return torch.cat([chosen, drawn]), shift
 
@@ -129,7 +129,7 @@ class _DraftLoss(torch.autograd.Function):
     def forward(ctx: FunctionCtx, task: _Task, head: Tensor, *outputs: Tensor) -> Tensor:
         head_grad = torch.zeros_like(head)
         grads = [torch.zeros_like(states) for states in outputs]
-        total = torch.zeros(())
+        total = head.new_zeros(())
         for start in range(0, len(task.final), _ROWS):
             spans = [_span(entries, start) for entries in task.entries]
             used = torch.zeros(min(_ROWS, len(task.final) - start), dtype=torch.bool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from specbatch.draft.training.warm_start import (
     new_module,
     pass_last_feature,
 )
-from specbatch.errors import InputError
+from specbatch.errors import InputError, ModelError
 from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
 from specbatch.models.stored import StoredTensor
@@ -32,6 +33,7 @@ CHECKPOINT_S = 240.0
 _LOOKS = 12
 _SMOOTHED = 20
 _GLANCE = 24
+_BLOCK = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class Session:
         files, self._target = target
         self._data, self._options = data, options
         config = head_config(files, self._target, min(options.draft_vocab, self._target.vocab_size))
+        _check_blocks(config.shapes, options.quantise)
         self.target_ids = frequent_tokens(data.train, config.draft_vocab, self._target.eos_ids)
         weights = needed_weights(files, self._target)
         self.module = new_module(config, self._target, weights, self.target_ids, hyper.seed)
@@ -156,7 +159,8 @@ class Session:
                 meter.update(trainer.step, f"loss {mean:.3f}")
                 if trainer.step % look == 0:
                     self._look(mean, meter)
-                if interrupts.requested or time.monotonic() - saved > CHECKPOINT_S:
+                late = time.monotonic() - saved > CHECKPOINT_S
+                if late or trainer.done or interrupts.requested:
                     self.put_away()
                     saved = time.monotonic()
                 interrupts.check()
@@ -189,6 +193,16 @@ class Session:
             for name in config.shapes:
                 self.module.get_parameter(name).copy_(written.values(name))
         return evaluate(self.module, self._data.greedy, self.target_ids, self._options.depth)
+
+
+def _check_blocks(shapes: Mapping[str, tuple[int, ...]], quantise: Quantisation) -> None:
+    """Refuse a block format that does not fit before time is spent on training."""
+    for name, shape in shapes.items():
+        if quantise != "none" and len(shape) == 2 and shape[1] % _BLOCK:
+            raise ModelError(
+                f"{name} has {shape[1]} columns, {quantise} needs a multiple of {_BLOCK}",
+                "save the head as it is: --quantise none",
+            )
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class TrainSettings(BaseModel):
     steps: Annotated[
         int | None, Field(ge=1, description="train for so many steps instead; repeatable bit by bit")
     ] = None
-    batch_tokens: Annotated[int, Field(ge=1, description="tokens per step")] = 2048
+    batch_tokens: Annotated[int, Field(ge=1, description="tokens per step")] = 512
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False, description="at its peak")] = 1.2e-3
     draft_vocab: Annotated[int, Field(ge=2, description="tokens that the head can propose")] = 8192
     quantise: Annotated[

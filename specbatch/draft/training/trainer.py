@@ -39,14 +39,14 @@ class Hyper:
 
     steps: int
     seed: int = 0
-    batch_tokens: int = 2048
+    batch_tokens: int = 512
     learning_rate: float = 1.2e-3
     warm_up: float = 0.03
     weight_decay: float = 0.01
     clip: float = 1.0
     user_weight: float = 0.3
     step_decay: float = 0.8
-    phases: tuple[tuple[int, float], ...] = ((0, 0.25), (1, 0.45), (2, 0.85), (3, 1.0))
+    phases: tuple[tuple[int, float], ...] = ((0, 0.08), (1, 0.2), (2, 0.7), (3, 1.0))
     sampled: int = 2560
     threshold: float = 1e-3
 
