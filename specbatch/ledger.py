@@ -30,6 +30,7 @@ class EngineStats:
         plan_s: Seconds spent on admission and scheduling; likewise draft, pass, choose, commit.
         peak_resident_bytes: Largest resident memory of the process.
         drafts: Drafted tokens of all rows, those that have not ended included.
+        drafter: Where drafts came from; empty when nothing was drafted.
         draft_faults: Times the drafter failed, and rows were decoded plainly.
         draft_fault: What there is to say about that; empty when nothing went wrong.
     """
@@ -56,6 +57,7 @@ class EngineStats:
     commit_s: float = 0.0
     peak_resident_bytes: int = 0
     drafts: DraftAccount = field(default_factory=DraftAccount)
+    drafter: str = ""
     draft_faults: int = 0
     draft_fault: str = ""
 

@@ -30,6 +30,21 @@ KV_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
+class DraftNeeds:
+    """What a drafter asks of the target's executor.
+
+    Attributes:
+        captured: Layers whose inputs a pass reports.
+        page_bytes: Memory of the drafter for each page of the target's store.
+        fixed_bytes: Memory of the drafter whatever the number of pages.
+    """
+
+    captured: tuple[int, ...] = ()
+    page_bytes: int = 0
+    fixed_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Built:
     """An executor and what there is to say about it.
 
@@ -43,8 +58,16 @@ class Built:
     notice: str = ""
 
 
-def build_executor(job: JobConfig, files: ModelFiles, config: ModelConfig) -> Built:
+def build_executor(
+    job: JobConfig, files: ModelFiles, config: ModelConfig, needs: DraftNeeds = DraftNeeds()
+) -> Built:
     """Load the weights into the fastest exact executor this machine has.
+
+    Args:
+        job: Device, number format, kernels, K/V memory.
+        files: The model.
+        config: Its shape.
+        needs: Of what will draft for it.
 
     Raises:
         ModelError: The weights cannot be used.
@@ -54,23 +77,49 @@ def build_executor(job: JobConfig, files: ModelFiles, config: ModelConfig) -> Bu
     dtype = _dtype(job, device)
     threads = job.threads or usable_cores()
     torch.set_num_threads(threads)
-    store = _store(job, config, dtype, device)
+    store = _store(job, config, dtype, device, needs)
     here = {"device": device.type, "dtype": str(dtype).removeprefix("torch.")}
     if _compiled(job, device):
         pool = ThreadPool(threads)
-        decoder = build_packed(config, load_stored(files, config, job.quantize))
+        decoder = build_packed(config, load_stored(files, config, job.quantize), needs.captured)
         compiled = CompiledExecutor(decoder, store, pool)
         return Built(compiled, {**here, "kernels": f"compiled-{pool.isa}"})
     make_linear = choose_linear(device, layer_shapes(config))
     attention = _attention(config, device)
     weights = load_weights(files, config, job.quantize)
-    executor = TorchExecutor(build_decoder(config, weights, make_linear, dtype, device), store, attention)
+    plain = build_decoder(config, weights, make_linear, dtype, device, needs.captured)
+    executor = TorchExecutor(plain, store, attention)
     numerics = {**here, "kernels": f"torch-{make_linear.__name__}-{attention.name}"}
     missing = device.type == "cpu" and not available()
     notice = (
         f"slower than it could be, compiled kernels are missing: {unavailable_reason()}" if missing else ""
     )
     return Built(executor, numerics, notice)
+
+
+def build_beside(target: Executor, files: ModelFiles, config: ModelConfig, more_pages: int) -> Executor:
+    """Another model on the target's device, with the target's page numbers and its threads.
+
+    Args:
+        target: Made by :func:`build_executor`.
+        files: The other model.
+        config: Its shape.
+        more_pages: Pages behind those of the target.
+
+    Raises:
+        ModelError: The weights cannot be used.
+    """
+    assert isinstance(target, CompiledExecutor | TorchExecutor), "not one of ours"
+    theirs = target.store.keys
+    device, dtype = theirs.device, theirs.dtype
+    pages = target.store.num_pages + more_pages
+    shape = (config.num_layers, pages, config.num_kv_heads, config.head_dim)
+    store = KVStore.zeros(shape, target.store.page_size, dtype, device)
+    if isinstance(target, CompiledExecutor):
+        return CompiledExecutor(build_packed(config, load_stored(files, config)), store, target.pool)
+    make_linear = choose_linear(device, layer_shapes(config))
+    decoder = build_decoder(config, load_weights(files, config), make_linear, dtype, device)
+    return TorchExecutor(decoder, store, _attention(config, device))
 
 
 def _compiled(job: JobConfig, device: torch.device) -> bool:
@@ -104,8 +153,10 @@ def _attention(config: ModelConfig, device: torch.device) -> Attention:
     return ReferenceAttention()
 
 
-def _store(job: JobConfig, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> KVStore:
-    """K/V memory for the rows in flight, within the budget.
+def _store(
+    job: JobConfig, config: ModelConfig, dtype: torch.dtype, device: torch.device, needs: DraftNeeds
+) -> KVStore:
+    """K/V memory for the rows in flight, within the budget that they share with their drafts.
 
     Raises:
         UsageError: The budget holds less than two pages.
@@ -113,10 +164,13 @@ def _store(job: JobConfig, config: ModelConfig, dtype: torch.dtype, device: torc
     shape = (config.num_layers, config.num_kv_heads, config.head_dim)
     page_bytes = job.page_size * bytes_per_token(shape, dtype)
     useful = job.max_rows_in_flight * -(-config.max_context // job.page_size) + 1
-    pages = min(useful, _budget(job, device) // page_bytes)
+    left = _budget(job, device) - needs.fixed_bytes
+    pages = max(0, min(useful, left // (page_bytes + needs.page_bytes)))
     if pages < 2:
+        drafts = ", drafts included" if needs.page_bytes else ""
         raise UsageError(
-            f"K/V memory holds {pages} pages of {page_bytes:,} bytes, at least 2 are needed",
+            f"K/V memory holds {pages} pages of {page_bytes + needs.page_bytes:,} bytes{drafts}, "
+            "at least 2 are needed",
             "raise --kv-memory or lower --page-size",
         )
     return KVStore.zeros((config.num_layers, pages, *shape[1:]), job.page_size, dtype, device)

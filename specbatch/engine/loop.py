@@ -76,6 +76,7 @@ class Loop:
         self._ledger = Ledger(target.config, self.stats)
         self._speculator: Speculator | None = None
         if target.drafter is not None and job.policy != "off":
+            self.stats.drafter = target.drafter.name
             drafter = GuardedDrafter(target.drafter, target.config.vocab_size)
             self._speculator = Speculator(make_policy(job), drafter, job.draft_budget, self._ledger)
 

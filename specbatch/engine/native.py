@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from specbatch.config import JobConfig
-from specbatch.engine.build import Built, build_executor
+from specbatch.engine.build import Built, DraftNeeds, build_executor
+from specbatch.engine.drafters import make_drafter, plan_drafts
 from specbatch.engine.feed import Feed, Host
 from specbatch.engine.loop import Loop, Target
 from specbatch.ledger import EngineStats
@@ -62,12 +63,14 @@ def open_engine(job: JobConfig, files: ModelFiles, started: datetime | None = No
         started: The present, for chat templates that print a date; ``None`` is the clock.
 
     Raises:
-        ModelError: The model cannot be run by this engine.
+        ModelError: The model cannot be run by this engine, or a draft model or head does not fit it.
         UsageError: The device is not there, or the K/V memory is too small.
     """
     config = ModelConfig.from_directory(files.directory)
-    built = build_executor(job, files, config)
     tokenizer = Tokenizer.load(files.directory)
+    plan = plan_drafts(job, files, config, tokenizer)
+    built = build_executor(job, files, config, DraftNeeds() if plan is None else plan.needs(job.page_size))
+    drafter = None if plan is None else make_drafter(plan, config, built.executor)
     template = ChatTemplate.load(files.directory, started)
     encoder = PromptEncoder(tokenizer, template, config, job.system, job.raw_prompts)
-    return NativeEngine(Target(config, tokenizer, built.executor), encoder, job, built)
+    return NativeEngine(Target(config, tokenizer, built.executor, drafter), encoder, job, built)

@@ -111,6 +111,8 @@ def run_job(
         if done is not None and not (start.retry_failed and has_failures(done.summary)):
             return done
         files = around.find_model(config.model, report=reporter.message)
+        if config.draft_model is not None and config.policy != "off":
+            around.find_model(config.draft_model, report=reporter.message)  # the engine opens it
         manifest = claim(directory, config, files, table, around.wall())
         with Attempts(directory, manifest, interrupts, around.wall) as attempts:
             run = _Run(config, around, directory, table, reporter, attempts)

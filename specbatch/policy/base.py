@@ -20,6 +20,11 @@ class SpeculationPolicy(Protocol):
         """What the settings call it."""
         ...
 
+    @property
+    def largest(self) -> TreeShape | None:
+        """Bounds that no row's tree exceeds; ``None`` when nothing is drafted."""
+        ...
+
     def shapes(self, rows: Sequence[Row]) -> list[TreeShape | None]:
         """Bounds of each row's tree in this step; ``None`` for rows that draft nothing."""
         ...

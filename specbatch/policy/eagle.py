@@ -24,6 +24,11 @@ class EaglePolicy:
     def __init__(self, shape: TreeShape) -> None:
         self.shape = shape
 
+    @property
+    def largest(self) -> TreeShape:
+        """The tree of a row that is not cut short."""
+        return self.shape
+
     def shapes(self, rows: Sequence[Row]) -> list[TreeShape | None]:
         """The same tree for every row, or what is left of it."""
         return [bounded(self.shape, row) for row in rows]

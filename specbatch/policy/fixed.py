@@ -22,6 +22,11 @@ class FixedPolicy:
     def __init__(self, gamma: int) -> None:
         self.shape = TreeShape(levels=gamma, width=1, nodes=gamma)
 
+    @property
+    def largest(self) -> TreeShape:
+        """The tree of a row that is not cut short."""
+        return self.shape
+
     def shapes(self, rows: Sequence[Row]) -> list[TreeShape | None]:
         """γ for every row, or what is left of it."""
         return [bounded(self.shape, row) for row in rows]

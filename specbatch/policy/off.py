@@ -14,6 +14,10 @@ class OffPolicy:
 
     name = "off"
 
+    @property
+    def largest(self) -> None:
+        """Nothing is drafted."""
+
     def shapes(self, rows: Sequence[Row]) -> list[TreeShape | None]:
         """``None`` for every row."""
         return [None] * len(rows)
