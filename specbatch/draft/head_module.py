@@ -71,6 +71,7 @@ class HeadModule(nn.Module):
     def __init__(self, config: HeadConfig, embedding: Tensor, rotary: Tensor) -> None:
         super().__init__()
         self.config = config
+        self._heads = config.heads + 2 * config.kv_heads
         features = len(config.captured)
         self.feature_norms = nn.ModuleList(_Norm(config.hidden, config.eps) for _ in range(features))
         self.fc = nn.Linear(features * config.hidden, config.hidden, bias=False)
@@ -107,7 +108,7 @@ class HeadModule(nn.Module):
         config = self.config
         normed = self.midlayer.hidden_norm(fused)
         mixed = torch.addmm(embedded, normed, self._projections()[:, config.hidden :].T)
-        q, k, v = mixed.unflatten(1, (-1, config.head_dim)).split_with_sizes(
+        q, k, v = mixed.view(len(mixed), self._heads, config.head_dim).split_with_sizes(
             [config.heads, config.kv_heads, config.kv_heads], dim=1
         )
         rotary = self.rotary[positions]

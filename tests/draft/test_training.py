@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,8 +69,8 @@ def same(one: list[Shard], other: list[Shard]) -> bool:
     )
 
 
-def manifest(folder: Path) -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = json.loads((folder / "head.json").read_text())
+def manifest(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "head.json").read_text())
     return found
 
 
@@ -100,7 +101,7 @@ def test_another_seed_writes_other_words_and_does_not_mix(model: Path, data: Pat
 def test_training_lowers_the_loss_and_saves_a_head_that_fits(model: Path, data: Path, tmp_path: Path) -> None:
     run_training(settings(model, tmp_path, data=data, steps=60), ["train-draft", "--steps", "60"])
     found = manifest(tmp_path)
-    losses = [loss for _, loss in found["training"]["losses"]]  # type: ignore[attr-defined]
+    losses = [loss for _, loss in found["training"]["losses"]]
     assert losses[-1] < 0.7 * losses[0]
     head = load_head(tmp_path / "head.safetensors", ModelConfig.from_directory(model))
     assert head.config.draft_vocab == len(head.target_ids) == 96
@@ -118,7 +119,7 @@ def test_manifest_says_how_to_do_it_again(model: Path, data: Path, tmp_path: Pat
     assert found["training"]["steps"] == 3
     assert found["training"]["plans"] == [[0, 3]]
     assert found["evaluation"]["positions"]
-    assert len(found["evaluation"]["acceptance"]) == 4  # type: ignore[arg-type]
+    assert len(found["evaluation"]["acceptance"]) == 4
     assert {"specbatch", "torch", "numpy", "python"} == found["versions"].keys()
 
 
@@ -206,7 +207,7 @@ def test_states_are_what_another_pass_over_the_document_gives(model: Path, data:
     from transformers import AutoModelForCausalLM
 
     shard = shards(data)[0]
-    network = AutoModelForCausalLM.from_pretrained(model).eval()
+    network = AutoModelForCausalLM.from_pretrained(model)
     start, end = shard.offsets[2:4].tolist()
     tokens = torch.from_numpy(shard.tokens[start:end].astype(np.int64))
     outputs: list[torch.Tensor] = []
@@ -216,3 +217,29 @@ def test_states_are_what_another_pass_over_the_document_gives(model: Path, data:
     places = [hidden[layer][0] for layer in (2, 1, 0)] + outputs
     expected = torch.stack(places, dim=1).numpy()
     np.testing.assert_allclose(shard.states[start:end].astype(np.float32), expected, rtol=2e-3, atol=2e-3)
+
+
+def test_rows_of_a_past_run_are_documents_too(model: Path, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from specbatch.config import JobConfig
+    from specbatch.job.run import run_job
+
+    table = pa.table({"prompt": [f"Count to {n} and back." for n in range(60)] + [""]})
+    pq.write_table(table, tmp_path / "jobs.parquet")
+    run = tmp_path / "jobs.out"
+    job = {"input": (str(tmp_path / "jobs.parquet"),), "out": run, "model": str(model), "max_tokens": 12}
+    run_job(JobConfig.model_validate({**job, "token_ids": True, "threads": 1}))
+    given = settings(model, tmp_path, rows=run, steps=2)
+    run_training(given, [])
+    answers = pq.read_table(run / "results.parquet").column("token_ids").to_pylist()
+    found = shards(tmp_path / "data")
+    documents = [
+        shard.tokens[start:end][shard.marks[start:end] == 2].tolist()
+        for shard in found
+        for start, end in zip(shard.offsets[:-1], shard.offsets[1:], strict=True)
+    ]
+    assert documents == answers[:60]
+    with pytest.raises(InputError, match="not the directory of a finished run"):
+        run_training(settings(model, tmp_path, rows=tmp_path, out=tmp_path / "b.safetensors"), [])

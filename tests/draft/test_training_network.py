@@ -48,12 +48,12 @@ def make_module(seed: int = 0) -> HeadModule:
     return module.double()
 
 
-def make_example(length: int, prompt: int, seed: int) -> Example:
+def make_example(length: int, prompt: int, seed: int, hidden: int = HIDDEN) -> Example:
     rng = np.random.default_rng(seed)
     marks = np.full(length, Mark.ANSWER, dtype=np.uint8)
     marks[:prompt] = Mark.USER
     marks[0] = Mark.TEMPLATE
-    states = rng.standard_normal((length, 4, HIDDEN)).astype(np.float16)
+    states = rng.standard_normal((length, 4, hidden)).astype(np.float16)
     return Example(rng.integers(0, VOCAB, length).astype(np.int32), marks, states)
 
 
@@ -152,7 +152,7 @@ def test_loss_and_gradients_equal_the_definition(monkeypatch: pytest.MonkeyPatch
     expected = plain_loss(one, batch, teacher, 0.8)
     expected.backward()  # type: ignore[no-untyped-call]
     found = blocked_loss(other, batch, teacher, Sampling(DRAFT, 1e-3, torch.Generator()))
-    (2 * found).backward()
+    (2 * found).backward()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(found, expected)
     for (name, mine), theirs in zip(other.named_parameters(), one.parameters(), strict=True):
         assert mine.grad is not None, name

@@ -19,7 +19,8 @@ from specbatch.draft.training.manifest import (
     write_manifest,
 )
 from specbatch.draft.training.meter import Meter
-from specbatch.draft.training.recipe import Writing, own_words
+from specbatch.draft.training.past_rows import past_rows
+from specbatch.draft.training.recipe import Source, Writing, own_words
 from specbatch.draft.training.session import Options, Session, read_checkpoint
 from specbatch.draft.training.settings import TrainSettings
 from specbatch.draft.training.shards import ShardFolder
@@ -107,8 +108,7 @@ def _given(path: Path | None, flag: str, hint: str) -> Path:
 def _collect(work: _Work, path: Path, *, complete: bool) -> ShardFolder:
     """The training data, filled up unless it is to be left as it is."""
     settings = work.settings
-    writing = Writing(settings.seed, settings.user_tokens, settings.answer_tokens, settings.temperature)
-    source = own_words(work.files, work.config, writing)
+    source = _source(work)
     folder = ShardFolder(path, source.recipe)
     if complete or folder.facts().get("tokens", 0) >= settings.tokens:
         return folder
@@ -118,6 +118,14 @@ def _collect(work: _Work, path: Path, *, complete: bool) -> ShardFolder:
     with Meter("collecting", settings.tokens, "tokens") as meter:
         collect(scribes, folder, source.document, wanted, meter.update)
     return folder
+
+
+def _source(work: _Work) -> Source:
+    settings = work.settings
+    if settings.rows is not None:
+        return past_rows(work.files, work.config, settings.rows)
+    writing = Writing(settings.seed, settings.user_tokens, settings.answer_tokens, settings.temperature)
+    return own_words(work.files, work.config, writing)
 
 
 def _begin(session: Session, settings: TrainSettings) -> None:

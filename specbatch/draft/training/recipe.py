@@ -66,7 +66,7 @@ def own_words(files: ModelFiles, config: ModelConfig, writing: Writing) -> Sourc
     )
     longest = max(len(opening.before) + len(opening.after) for opening in openings)
     recipe = {
-        **_target_facts(files, config),
+        **target_facts(files, config),
         "source": "the target's own conversations",
         "seed": writing.seed,
         "user": {"temperature": 1.0, "top_p": 0.95, "max_tokens": writing.user_tokens},
@@ -82,7 +82,8 @@ def own_words(files: ModelFiles, config: ModelConfig, writing: Writing) -> Sourc
     return Source(document, recipe, longest + writing.user_tokens + writing.answer_tokens)
 
 
-def _target_facts(files: ModelFiles, config: ModelConfig) -> dict[str, object]:
+def target_facts(files: ModelFiles, config: ModelConfig) -> dict[str, object]:
+    """What every recipe says about the target."""
     return {
         "target": files.name,
         "target_digest": files.digest,

@@ -24,6 +24,12 @@ class TrainSettings(BaseModel):
     threads: Annotated[
         int | None, Field(ge=1, le=1024, description="CPU threads; all cores when not given")
     ] = None
+    rows: Annotated[
+        Path | None,
+        Field(
+            description="finished run directory whose rows are learned from, instead of the model's own text"
+        ),
+    ] = None
     tokens: Annotated[int, Field(ge=1, description="collect until there are so many tokens")] = 1_000_000
     user_tokens: Annotated[int, Field(ge=8, description="cut longer user messages")] = 160
     answer_tokens: Annotated[int, Field(ge=8, description="cut longer answers")] = 320
