@@ -11,7 +11,7 @@ from specbatch.cli.flags import with_flags
 from specbatch.draft.training.settings import TrainSettings, read_settings
 
 PANELS = {
-    "Head": ("out", "model", "draft_vocab", "quantise"),
+    "Head": ("out", "model", "start", "draft_vocab", "quantise"),
     "Data": ("data", "rows", "tokens", "user_tokens", "answer_tokens", "temperature", "seats"),
     "Training": ("minutes", "steps", "batch_tokens", "learning_rate", "seed", "threads"),
 }

@@ -16,10 +16,10 @@ from specbatch.draft.head_weights import load_head
 from specbatch.draft.training import collect as collecting
 from specbatch.draft.training import session as sessions
 from specbatch.draft.training.command import run_training
-from specbatch.draft.training.settings import TrainSettings
+from specbatch.draft.training.settings import TrainSettings, read_settings
 from specbatch.draft.training.shards import Shard, ShardFolder
 from specbatch.draft.training.trainer import Trainer
-from specbatch.errors import InputError, Interrupted, MismatchError, ModelError, UsageError
+from specbatch.errors import ConfigError, InputError, Interrupted, MismatchError, ModelError, UsageError
 from specbatch.models.config import ModelConfig
 from tests.tiny_models import write_tiny_model
 
@@ -106,6 +106,15 @@ def test_training_lowers_the_loss_and_saves_a_head_that_fits(model: Path, data: 
     head = load_head(tmp_path / "head.safetensors", ModelConfig.from_directory(model))
     assert head.config.draft_vocab == len(head.target_ids) == 96
     assert not (tmp_path / "head.checkpoint").exists()
+
+
+def test_a_head_can_be_trained_on(model: Path, data: Path, tmp_path: Path) -> None:
+    first, more = tmp_path / "first.safetensors", tmp_path / "more.safetensors"
+    run_training(settings(model, tmp_path, data=data, out=first, steps=40), [])
+    run_training(settings(model, tmp_path, data=data, out=more, start=first, steps=12, draft_vocab=50), [])
+    one, other = (json.loads(path.with_suffix(".json").read_text()) for path in (first, more))
+    assert other["training"]["losses"][0][1] < 0.8 * one["training"]["losses"][0][1]
+    assert torch.equal(load_file(first)["d2t"], load_file(more)["d2t"])
 
 
 def test_manifest_says_how_to_do_it_again(model: Path, data: Path, tmp_path: Path) -> None:
@@ -243,3 +252,17 @@ def test_rows_of_a_past_run_are_documents_too(model: Path, tmp_path: Path) -> No
     assert documents == answers[:60]
     with pytest.raises(InputError, match="not the directory of a finished run"):
         run_training(settings(model, tmp_path, rows=tmp_path, out=tmp_path / "b.safetensors"), [])
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"steps": "x"}, "--steps x: "),
+        ({"learning_rate": "nan"}, "--learning-rate nan: "),
+        ({"quantise": "q2"}, "--quantise q2: .*'none', 'q8_0' or 'q4_0'"),
+    ],
+)
+def test_bad_values_are_one_line(flags: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as found:
+        read_settings(flags)
+    assert "\n" not in found.value.what

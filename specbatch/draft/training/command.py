@@ -72,7 +72,9 @@ def run_training(
         session = Session((files, work.config), data, hyper, options)
         _begin(session, settings)
     else:
-        options = replace(options, draft_vocab=saved["draft_vocab"])
+        start = saved.get("start")
+        begun = None if start is None else Path(start)
+        options = replace(options, draft_vocab=saved["draft_vocab"], start=begun)
         session = Session((files, work.config), data, _hyper(saved), options)
         _go_on(session, settings)
     with Meter("training", session.trainer.hyper.steps, "steps") as meter:
@@ -90,7 +92,7 @@ def _options(settings: TrainSettings, threads: int, resume: bool) -> Options:
     out = _given(settings.out, "--out", "name the head's file, or stop before training with --collect-only")
     if out.suffix != ".safetensors":
         raise UsageError(f"--out {out}: a head is a .safetensors file", "name one")
-    options = Options(out, settings.draft_vocab, settings.quantise, threads=threads)
+    options = Options(out, settings.draft_vocab, settings.quantise, threads=threads, start=settings.start)
     for path in (out, manifest_path(out)):
         if path.exists():
             raise UsageError(f"{path} exists", "choose another --out, or move it away")

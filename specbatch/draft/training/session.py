@@ -21,6 +21,7 @@ from specbatch.draft.training.warm_start import (
     needed_weights,
     new_module,
     pass_last_feature,
+    take_head,
 )
 from specbatch.errors import InputError, ModelError
 from specbatch.models.config import ModelConfig
@@ -46,6 +47,7 @@ class Options:
         quantise: Block format of its matrices.
         depth: Length of the chains that it is judged by.
         threads: CPU threads; part of what makes a run repeatable.
+        start: A head to begin with, which also gives the draft vocabulary; ``None``: a new one.
     """
 
     out: Path
@@ -53,6 +55,7 @@ class Options:
     quantise: Quantisation = "q8_0"
     depth: int = 4
     threads: int = 1
+    start: Path | None = None
 
     @property
     def checkpoint(self) -> Path:
@@ -97,12 +100,21 @@ class Session:
         torch.set_num_threads(options.threads)
         files, self._target = target
         self._data, self._options = data, options
-        config = head_config(files, self._target, min(options.draft_vocab, self._target.vocab_size))
+        begun = None if options.start is None else load_head(options.start, self._target)
+        size = options.draft_vocab if begun is None else begun.config.draft_vocab
+        config = head_config(files, self._target, min(size, self._target.vocab_size))
         _check_blocks(config.shapes, options.quantise)
-        self.target_ids = frequent_tokens(data.train, config.draft_vocab, self._target.eos_ids)
+        self.target_ids = (
+            frequent_tokens(data.train, config.draft_vocab, self._target.eos_ids)
+            if begun is None
+            else begun.target_ids
+        )
         weights = needed_weights(files, self._target)
         self.module = new_module(config, self._target, weights, self.target_ids, hyper.seed)
-        pass_last_feature(self.module, data.train)
+        if begun is None:
+            pass_last_feature(self.module, data.train)
+        else:
+            take_head(self.module, begun)
         teacher = make_teacher(weights, self._target, self.target_ids)
         self.trainer = Trainer(self.module, teacher, data.train, hyper)
         self.record = Record(data.shards, [[0, hyper.steps]])
@@ -179,6 +191,7 @@ class Session:
             "record": asdict(self.record),
             "hyper": asdict(self.trainer.hyper),
             "draft_vocab": len(self.target_ids),
+            "start": None if self._options.start is None else str(self._options.start.resolve()),
         }
         with replacing(self._options.checkpoint) as sibling:
             torch.save(state, sibling)
@@ -189,9 +202,7 @@ class Session:
         tensors = {name: StoredTensor(self.module.get_parameter(name).detach()) for name in config.shapes}
         save_head(HeadWeights(config, tensors, self.target_ids), self._options.out, self._options.quantise)
         written = load_head(self._options.out, self._target)
-        with torch.no_grad():
-            for name in config.shapes:
-                self.module.get_parameter(name).copy_(written.values(name))
+        take_head(self.module, written)
         return evaluate(self.module, self._data.greedy, self.target_ids, self._options.depth)
 
 

@@ -19,6 +19,9 @@ class TrainSettings(BaseModel):
 
     data: Annotated[Path | None, Field(description="folder of training data: made, or gone on with")] = None
     out: Annotated[Path | None, Field(description="the head's file, .safetensors; never overwritten")] = None
+    start: Annotated[
+        Path | None, Field(description="head to begin with; it also gives the draft vocabulary")
+    ] = None
     model: Annotated[str, Field(description="the model to draft for")] = DEFAULT_MODEL
     seed: Annotated[int, Field(ge=0, description="of everything that is drawn")] = 0
     threads: Annotated[

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from specbatch.draft.head_config import HeadConfig, default_captured
 from specbatch.draft.head_module import HeadModule
+from specbatch.draft.head_weights import HeadWeights
 from specbatch.draft.training.batch import Example
 from specbatch.draft.training.loss import Teacher
+from specbatch.errors import ModelError
 from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
 from specbatch.models.rotary import rotary_table
@@ -100,3 +102,19 @@ def pass_last_feature(module: HeadModule, examples: Sequence[Example]) -> None:
     hidden = module.config.hidden
     with torch.no_grad():
         module.fc.weight[:, -hidden:] += size * torch.eye(hidden)
+
+
+def take_head(module: HeadModule, weights: HeadWeights) -> None:
+    """Give a module the weights of a head.
+
+    Raises:
+        ModelError: The head has another shape.
+    """
+    shapes = module.config.shapes
+    if weights.config.shapes != shapes:
+        raise ModelError(
+            "the head to begin with has another shape than one for this model", "begin with none"
+        )
+    with torch.no_grad():
+        for name in shapes:
+            module.get_parameter(name).copy_(weights.values(name))
