@@ -26,13 +26,13 @@ from specbatch.table.parts import (
     write_part,
 )
 from specbatch.table.rundir import RunDir, refuse_mismatch
-from specbatch.table.schema import FIRST_SECOND, LAST_SECOND
+from specbatch.table.schema import DRAFT_COUNTS, FIRST_SECOND, HISTOGRAM, LAST_SECOND
 
 _HINT = "use the same settings as that run, or leave out --reuse"
 # What a copied answer did not cost, and latencies it did not have, in this run.
 _ZEROED = (
     *("cached_prompt_tokens", "num_preemptions", "recomputed_tokens", "target_passes"),
-    *("prefill_flops", "verify_flops"),
+    *("prefill_flops", "verify_flops", *DRAFT_COUNTS, "draft_flops", "rejected_flops"),
 )
 _NULLED = ("queued_s", "ttft_s", "tpot_ms", "e2e_s")
 
@@ -128,6 +128,7 @@ def _adapted(
         "deadline": _times(np.where(dated, form.epoch + deadline, 0), ~dated),
         "deadline_met": met,
         "slo_met": met,
+        HISTOGRAM: pa.array([[]] * len(places), form.schema.field(HISTOGRAM).type),
         **{name: pa.nulls(len(places)) for name in _NULLED},
         **{name: pa.array(np.zeros(len(places))) for name in _ZEROED},
     }

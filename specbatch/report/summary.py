@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 
 from specbatch.errors import StorageError
 from specbatch.report.failures import Failure, failures
+from specbatch.report.speculation import COLUMNS as SPECULATION_COLUMNS
+from specbatch.report.speculation import Speculation, rejected_energy, speculation
 from specbatch.rows import Status
 from specbatch.table.manifest import Attempt, Manifest
 from specbatch.table.schema import SCHEMA_VERSION
@@ -23,7 +25,9 @@ QUANTILES = (50, 95, 99)
 _COLUMNS = (
     *("tier", "status", "slo_met", "deadline_met", "prompt_tokens", "output_tokens", "cached_prompt_tokens"),
     *("num_preemptions", "recomputed_tokens", "target_passes", "prefill_flops", "verify_flops", *LATENCIES),
+    *SPECULATION_COLUMNS,
 )
+_COMPUTE = ("prefill_flops", "verify_flops", "draft_flops", "rejected_flops", "target_passes")
 
 Quantiles = dict[str, float | None]
 """``p50``, ``p95``, ``p99``: linear interpolation between ranks; null without values."""
@@ -76,6 +80,7 @@ class TierSummary(TypedDict):
     output_tokens: int
     slo: SloCounts
     latency: dict[str, Quantiles]
+    speculation: Speculation
 
 
 class Summary(TypedDict):
@@ -92,6 +97,7 @@ class Summary(TypedDict):
     rates: Rates
     latency: dict[str, Quantiles]
     tiers: dict[str, TierSummary]
+    speculation: Speculation
     compute: dict[str, float]
     time: dict[str, float | int]
     memory: dict[str, float | int | str | None]
@@ -114,6 +120,7 @@ def summarise(results: Path, manifest: Manifest) -> Summary:
     device_seconds = sum(attempt.seconds for attempt in manifest.attempts)
     stats = _stats(manifest.attempts)
     tiers = sorted(set(table.column("tier").to_pylist()) - {None})
+    drafts = speculation(table)
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": manifest.run_id,
@@ -126,7 +133,8 @@ def summarise(results: Path, manifest: Manifest) -> Summary:
         "rates": _rates(_computed_here(table), seconds, device_seconds),
         "latency": _latencies(table),
         "tiers": {tier: _tier(table.filter(pc.equal(table.column("tier"), tier))) for tier in tiers},
-        "compute": {name: _total(table, name) for name in ("prefill_flops", "verify_flops", "target_passes")},
+        "speculation": drafts,
+        "compute": {name: _total(table, name) for name in _COMPUTE},
         "time": {
             "attempts": len(manifest.attempts),
             "engine_seconds": seconds,
@@ -134,7 +142,11 @@ def summarise(results: Path, manifest: Manifest) -> Summary:
         },
         "memory": {name: value for name, value in stats.items() if _is_memory(name)},
         "engine": {name: value for name, value in stats.items() if not _is_memory(name)},
-        "energy": {"joules": None, "reason": "no energy meter is read in this version"},
+        "energy": {
+            "joules": None,
+            "reason": "no energy meter is read in this version",
+            **rejected_energy(drafts),
+        },
     }
 
 
@@ -169,7 +181,7 @@ def _stats(attempts: Sequence[Attempt]) -> dict[str, float | int | str | None]:
             if isinstance(value, int | float) and isinstance(before, int | float):
                 total[name] = max(before, value) if _is_level(name) else before + value
             else:
-                total[name] = value
+                total[name] = value or before or value  # a word said once is not taken back by silence
     return total
 
 
@@ -179,12 +191,13 @@ def _is_level(name: str) -> bool:
         "kv_page_size",
         "kv_pages_total",
         "kv_pages_peak",
+        "draft_pages_peak",
         "peak_resident_bytes",
     )
 
 
 def _is_memory(name: str) -> bool:
-    return name.startswith("kv_") or name == "peak_resident_bytes"
+    return name.startswith("kv_") or name in ("draft_pages_peak", "peak_resident_bytes")
 
 
 def _row_counts(table: pa.Table) -> RowCounts:
@@ -241,6 +254,7 @@ def _tier(table: pa.Table) -> TierSummary:
         "output_tokens": int(_total(table, "output_tokens")),
         "slo": _slo_counts(table),
         "latency": _latencies(table),
+        "speculation": speculation(table),
     }
 
 

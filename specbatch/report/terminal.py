@@ -79,6 +79,7 @@ def _whole(summary: Summary) -> TierSummary:
         "output_tokens": summary["tokens"]["output"],
         "slo": summary["slo"],
         "latency": summary["latency"],
+        "speculation": summary["speculation"],
     }
 
 
@@ -111,6 +112,7 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     if rates["output_tokens_per_s"] is not None:
         speed = f"{_number(rates['output_tokens_per_s'])} output tokens/s"
         facts.append(("throughput", f"{speed} over {duration(summary['time']['engine_seconds'])}"))
+    facts += _speculation(summary)
     if slo["attainment"] is not None and rates["goodput_tokens_per_s"] is not None:
         kept = f"{slo['rows_attained']:,} of {slo['rows_with_slo']:,} rows kept all their promises"
         free = summary["rows"]["total"] - slo["rows_with_slo"]
@@ -120,6 +122,21 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     if isinstance(peak, int | float) and peak:
         facts.append(("memory", f"{peak / 2**20:,.0f} MiB peak"))
     return facts
+
+
+def _speculation(summary: Summary) -> list[tuple[str, str]]:
+    """How drafting went; nothing when nothing was drafted, unless that is a drafter's fault."""
+    drafts, facts = summary["speculation"], []
+    if drafts["drafted"] and drafts["tokens_per_pass"] is not None:
+        made = f"{_number(drafts['tokens_per_pass'])} tokens per pass"
+        taken = f"{drafts['accepted']:,} of {drafts['drafted']:,} drafted tokens accepted"
+        facts.append(("speculation", f"{made}, {taken}"))
+        if drafts["rejected_flop_share"] is not None:
+            facts.append(
+                ("wasted", f"{drafts['rejected_flop_share']:.0%} of the computation went into rejected tokens")
+            )
+    fault = summary["engine"].get("draft_fault")
+    return [*facts, ("drafter", str(fault).removeprefix("drafter "))] if fault else facts
 
 
 def _print_failure(page: Page, failure: Failure) -> None:

@@ -47,6 +47,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "stop": Kind.STRINGS,
         "arrival_s": Kind.NUMBER,
         "owner": Kind.TEXT,
+        "max_draft_tokens": Kind.INTEGER,
     }
 )
 

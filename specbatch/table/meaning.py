@@ -25,6 +25,7 @@ INPUT_MEANING: Mapping[str, str] = MappingProxyType(
         "stop": "strings that end the text",
         "arrival_s": "the row does not exist before this many seconds",
         "owner": "who the row belongs to",
+        "max_draft_tokens": "drafted tokens per step at most; 0 decodes plainly; never changes the text",
     }
 )
 
@@ -54,7 +55,21 @@ OUTPUT_MEANING: Mapping[str, str] = MappingProxyType(
         "recomputed_tokens": "tokens computed again after that",
         "target_passes": "forward passes of the model that this row took part in",
         "prefill_flops": "floating-point operations for the prompt, by formula",
-        "verify_flops": "floating-point operations for the output, by formula",
+        "verify_flops": "floating-point operations for the output, by formula; drafted tokens included",
+        "drafted": "tokens that a drafter proposed = unselected + selected",
+        "unselected": "those the model was not asked about",
+        "selected": "those it was = pruned + verified",
+        "pruned": "selected, and dropped before the model computed them",
+        "verified": "computed by the model = accepted + rejected",
+        "accepted": "what the model would have written itself",
+        "rejected": "the others",
+        "trimmed": "tokens chosen behind the end of the text, and dropped",
+        "verifications": "passes that each added one token more than they accepted; output_tokens = "
+        "accepted + verifications + 1 - trimmed",
+        "draft_passes": "passes of a draft model or head that this row took part in",
+        "accept_histogram": "how many verifications accepted 0, 1, 2, ... tokens",
+        "draft_flops": "floating-point operations of drafting, by formula",
+        "rejected_flops": "the part of verify_flops that went into rejected tokens",
         "policy": "speculation policy",
         "engine": "inference engine",
     }

@@ -40,6 +40,7 @@ _INTEGERS = frozenset({"max_tokens", "top_k", "seed"})
 _ANY = Rule(lambda _value: True, "a finite number")
 _POSITIVE = Rule(lambda value: value > 0, "a number above 0")
 _NOT_NEGATIVE = Rule(lambda value: value >= 0, "a number of at least 0")
+_DRAFT_CAP = Rule(lambda value: value >= 0, "an integer of at least 0 (0 decodes plainly)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class RowParser:
             slo=self.slo(cells, self.tiers[tier], arrival),
             arrival=arrival,
             owner=_text("owner", cells),
+            max_draft_tokens=_draft_cap(cells),
         )
 
     def params(self, cells: Cells) -> SamplingParams:
@@ -214,6 +216,12 @@ def _checked(name: str, cells: Cells, rule: Rule) -> float | None:
     if not isinstance(value, int | float) or not math.isfinite(value) or not rule.holds(value):
         raise _invalid(name, value, rule)
     return value
+
+
+def _draft_cap(cells: Cells) -> int | None:
+    """The row's cap on drafted tokens; none of the parameters that shape the text."""
+    cap = _checked("max_draft_tokens", cells, _DRAFT_CAP)
+    return None if cap is None else _whole("max_draft_tokens", cap, _DRAFT_CAP)
 
 
 def _whole(name: str, value: object, rule: Rule) -> int:

@@ -9,9 +9,15 @@ import pyarrow as pa
 from specbatch.rows import Answer
 from specbatch.table.keys import KEY_BYTES
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 KEY = "key"
 TOKEN_IDS = "token_ids"  # noqa: S105 (a column, not a secret)
+HISTOGRAM = "accept_histogram"
+DRAFT_COUNTS = (
+    *("drafted", "unselected", "selected", "pruned", "verified", "accepted", "rejected", "trimmed"),
+    *("verifications", "draft_passes"),
+)
+"""Integer columns of the account of drafted tokens: fields of :class:`specbatch.account.DraftAccount`."""
 _TIME = pa.timestamp("us", "UTC")
 FIRST_SECOND, LAST_SECOND = -62135596800, 253402300799
 """Unix times of the years 1 and 9999; timestamps outside cannot become Python datetimes."""
@@ -42,6 +48,10 @@ _FIELDS = (
     pa.field("target_passes", pa.int64()),
     pa.field("prefill_flops", pa.float64()),
     pa.field("verify_flops", pa.float64()),
+    *(pa.field(name, pa.int64()) for name in DRAFT_COUNTS),
+    pa.field(HISTOGRAM, pa.list_(pa.int64())),
+    pa.field("draft_flops", pa.float64()),
+    pa.field("rejected_flops", pa.float64()),
     pa.field("policy", pa.string()),
     pa.field("engine", pa.string()),
 )
@@ -127,6 +137,10 @@ def _cells(answer: Answer, epoch: float, policy: str, engine: str) -> dict[str, 
         "target_passes": answer.target_passes,
         "prefill_flops": answer.prefill_flops,
         "verify_flops": answer.verify_flops,
+        **{name: getattr(answer.drafts, name) for name in DRAFT_COUNTS},
+        HISTOGRAM: answer.drafts.accept_histogram,
+        "draft_flops": answer.drafts.draft_flops,
+        "rejected_flops": answer.drafts.rejected_flops,
         "policy": policy,
         "engine": engine,
     }

@@ -78,6 +78,7 @@ class PromptEncoder:
             slo=raw.slo,
             arrival=raw.arrival,
             owner=raw.owner,
+            max_draft_tokens=raw.max_draft_tokens,
         )
 
     def text(self, raw: RawPrompt) -> tuple[str, bool]:

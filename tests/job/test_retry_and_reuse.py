@@ -84,6 +84,7 @@ def test_answers_of_unchanged_rows_are_reused_and_counted(tmp_path: Path) -> Non
     assert rows[1]["token_ids"] == results(old)[0]["token_ids"]
     assert [rows[1]["deadline_met"], rows[3]["deadline_met"]] == [True, False]
     assert [rows[1][name] for name in ("ttft_s", "e2e_s", "target_passes")] == [None, None, 0]
+    assert (rows[1]["drafted"], rows[1]["accept_histogram"]) == (0, [])
     attempt = manifest(new)["attempts"][0]
     assert (attempt["reused_rows"], attempt["reused_tokens"], attempt["rows"]) == (3, 9, 3)
 

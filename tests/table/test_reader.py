@@ -102,6 +102,8 @@ def test_nulls_fall_back_to_the_job(tmp_path: Path) -> None:
         ({"prompt": ["x"], "top_p": [0.0]}, "invalid_value"),
         ({"prompt": ["x"], "min_p": [1.5]}, "invalid_value"),
         ({"prompt": ["x"], "seed": [-1]}, "invalid_value"),
+        ({"prompt": ["x"], "max_draft_tokens": [-1]}, "invalid_value"),
+        ({"prompt": ["x"], "max_draft_tokens": [1.5]}, "invalid_value"),
         ({"prompt": ["x"], "stop": [["a", ""]]}, "invalid_value"),
         ({"prompt": ["x"], "deadline_s": [float("inf")]}, "invalid_value"),
         ({"prompt": ["x"], "tpot_slo_ms": [0]}, "invalid_value"),
