@@ -131,10 +131,9 @@ def _speculation(summary: Summary) -> list[tuple[str, str]]:
         made = f"{_number(drafts['tokens_per_pass'])} tokens per pass"
         taken = f"{drafts['accepted']:,} of {drafts['drafted']:,} drafted tokens accepted"
         facts.append(("speculation", f"{made}, {taken}"))
-        if drafts["rejected_flop_share"] is not None:
-            facts.append(
-                ("wasted", f"{drafts['rejected_flop_share']:.0%} of the computation went into rejected tokens")
-            )
+        share = drafts["rejected_flop_share"]
+        if share is not None:
+            facts.append(("wasted", f"{share:.0%} of the computation went into rejected tokens"))
     fault = summary["engine"].get("draft_fault")
     return [*facts, ("drafter", str(fault).removeprefix("drafter "))] if fault else facts
 

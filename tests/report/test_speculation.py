@@ -133,8 +133,8 @@ def test_tiers_have_their_own_account(summary: Summary) -> None:
     assert tiers["interactive"]["speculation"]["tokens_per_pass"] == 1.0
     assert tiers["batch"]["speculation"]["drafted"] == 30
     for name in ("drafted", "accepted", "rejected", "verifications", "rejected_flops"):
-        parts = [tier["speculation"][name] for tier in tiers.values()]  # type: ignore[literal-required]
-        assert sum(parts) == summary["speculation"][name]  # type: ignore[literal-required]
+        parts = [tier["speculation"][name] for tier in tiers.values()]
+        assert sum(parts) == summary["speculation"][name]
 
 
 def test_nothing_drafted_is_nothing_wasted() -> None:
