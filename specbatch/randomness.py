@@ -8,6 +8,7 @@ hashed to the 64-bit state of a stream, and token ``t`` reads the stream's outpu
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
@@ -66,9 +67,7 @@ def uniform(stream: Stream, position: int, tokens: Tensor) -> Tensor:
 
 def uniform_reference(stream: Stream, position: int, tokens: Tensor) -> Tensor:
     """Slow twin of :func:`uniform`: unbounded integers, one token at a time."""
-    state = stream.state(position)
-    words = [_mix(state + (int(token) + 1) * _GAMMA) for token in tokens]
-    return torch.tensor([((word >> 11) + 0.5) * 2.0**-53 for word in words], dtype=torch.float64)
+    return torch.tensor(_uniform_of_few(stream, position, tokens.tolist()), dtype=torch.float64)
 
 
 def gumbel(stream: Stream, position: int, tokens: Tensor) -> Tensor:
@@ -85,10 +84,19 @@ def gumbel(stream: Stream, position: int, tokens: Tensor) -> Tensor:
     return -torch.log(-torch.log(uniform(stream, position, tokens)))
 
 
+def gumbel_of_few(stream: Stream, position: int, tokens: Sequence[int]) -> list[float]:
+    """:func:`gumbel` for a handful of tokens: plain integers cost less than tensors there."""
+    return [-math.log(-math.log(u)) for u in _uniform_of_few(stream, position, tokens)]
+
+
 def gumbel_reference(stream: Stream, position: int, tokens: Tensor) -> Tensor:
     """Slow twin of :func:`gumbel`."""
-    draws = uniform_reference(stream, position, tokens)
-    return torch.tensor([-math.log(-math.log(float(u))) for u in draws], dtype=torch.float64)
+    return torch.tensor(gumbel_of_few(stream, position, tokens.tolist()), dtype=torch.float64)
+
+
+def _uniform_of_few(stream: Stream, position: int, tokens: Sequence[int]) -> list[float]:
+    state = stream.state(position)
+    return [((_mix(state + (token + 1) * _GAMMA) >> 11) + 0.5) * 2.0**-53 for token in tokens]
 
 
 def _mix(word: int) -> int:
