@@ -9,13 +9,15 @@ what the entry above gave back; they live on scratch pages and are forgotten wit
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
 
 import torch
 from specbatch_kernels.cpu import DraftBatch, DraftOutputs, KvCache, advise_large_pages
-from torch import Tensor
 
 from specbatch.cache import KVStore
 from specbatch.draft.base import Draft, DraftRequest, Observed
+from specbatch.draft.head_chain import chain_levels
 from specbatch.draft.head_entries import Entries, PageTable
 from specbatch.draft.head_growth import Growth, drafted_levels
 from specbatch.draft.head_memory import FeatureMemory
@@ -71,8 +73,11 @@ class HeadDrafter:
         """One draft for each request; the root alone for rows that were never observed."""
         able = [request for request in requests if self._memory.covers(request.row)]
         drafts: dict[Row, Draft] = {}
-        for group in self._groups(able):
-            drafts.update(zip((request.row for request in group), self._draft(group), strict=True))
+        chains = [request for request in able if request.shape.width == 1]
+        for group in self._groups(chains):
+            drafts.update(self._draft_chains(group))
+        for group in self._groups([request for request in able if request.shape.width > 1]):
+            drafts.update(self._draft_trees(group))
         return [drafts.get(request.row) or Draft(_root(request.row)) for request in requests]
 
     def forget(self, row: Row) -> None:
@@ -113,18 +118,39 @@ class HeadDrafter:
             growths.append(Growth(index, request, levels, size))
         return growths, PageTable.of(pages, size)
 
-    def _draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+    def _draft_chains(self, requests: Sequence[DraftRequest]) -> dict[Row, Draft]:
+        """Draft chains of any lengths, all levels in one call."""
+        growths, table = self._growths(requests)
+        growths.sort(key=lambda growth: -growth.levels)
+        batch = self._text(growths, table)
+        chain = chain_levels(growths, table)
+        noise = [
+            g.noise(level) for level in range(len(chain.counts) + 1) for g in growths if g.levels > level
+        ]
+        heat = [g.temperature for level in range(len(chain.counts) + 1) for g in growths if g.levels > level]
+        outputs = self._outputs(heat, noise, 1)
+        self._run(replace(batch, chain=chain), outputs)
+        ids, log_probs = outputs.ids[:, 0].tolist(), outputs.log_probs[:, 0].tolist()
+        starts = [0, *accumulate((len(growths), *chain.counts))]
+        drafts = {}
+        for i, growth in enumerate(growths):
+            self._memory.mark_stored(growth.row)
+            for depth in range(1, growth.levels):
+                growth.charge_nodes(self._runner.config, 1, depth)
+            places = [start + i for start in starts[: growth.levels]]
+            tokens = [ids[place] for place in places]
+            tree = None
+            if min(tokens) >= 0:
+                token = growth.row.token(growth.committed - 1)
+                tree = TokenTree.chain(token, tokens, [log_probs[place] for place in places])
+            drafts[growth.row] = self._finish(growth, tree)
+        return drafts
+
+    def _draft_trees(self, requests: Sequence[DraftRequest]) -> dict[Row, Draft]:
         """Grow the trees of all requests level by level."""
         growths, table = self._growths(requests)
-        entries, features = Entries(), []
-        for growth in growths:
-            first, tokens, own = self._memory.pending(growth.row)
-            entries.add_text(growth.index, first, tokens)
-            features.append(own)
-            growth.charge(self._runner.config, text=len(tokens), first=first)
-        ends = torch.tensor([len(own) for own in features]).cumsum(0) - 1
-        outputs = self._outputs(growths)
-        self._run(entries, table, (ends, torch.cat(features), None), outputs)
+        outputs = self._level_outputs(growths)
+        self._run(self._text(growths, table), outputs)
         for growth in growths:
             self._memory.mark_stored(growth.row)
         active = self._advance(growths, outputs)
@@ -132,12 +158,23 @@ class HeadDrafter:
             entries, index = Entries(), []
             for growth in active:
                 index.extend(growth.add_frontier(entries))
-                growth.charge(self._runner.config)
-            previous, outputs = outputs, self._outputs(active)
-            sources = (torch.arange(len(entries)), previous.states, torch.tensor(index))
-            self._run(entries, table, sources, outputs)
+                growth.charge_nodes(self._runner.config, growth.size, growth.depth)
+            previous, outputs = outputs, self._level_outputs(active)
+            nodes = entries.batch(table, torch.arange(len(entries)))
+            self._run(replace(nodes, states=previous.states, state_index=torch.tensor(index)), outputs)
             active = self._advance(active, outputs)
-        return [self._finish(growth) for growth in growths]
+        return {g.row: self._finish(g, None if g.failed else g.tree()) for g in growths}
+
+    def _text(self, growths: Sequence[Growth], table: PageTable) -> DraftBatch:
+        """Entries of what is not stored of each row; the last of each predicts."""
+        entries, features, ends = Entries(), [], []
+        for growth in growths:
+            first, tokens, own = self._memory.pending(growth.row)
+            entries.add_text(growth.index, first, tokens)
+            features.append(own)
+            ends.append(len(entries) - 1)
+            growth.charge_text(self._runner.config, len(tokens), first)
+        return replace(entries.batch(table, torch.tensor(ends)), features=torch.cat(features))
 
     def _advance(self, growths: Sequence[Growth], outputs: DraftOutputs) -> list[Growth]:
         """Hang a pass's candidates into the trees; those that go on are returned."""
@@ -150,16 +187,16 @@ class HeadDrafter:
             growth.take((ids[part], log_probs[part], scores[part]), part.start)
         return [growth for growth in growths if growth.size]
 
-    def _finish(self, growth: Growth) -> Draft:
-        """The draft of a grown tree."""
+    def _finish(self, growth: Growth, tree: TokenTree | None) -> Draft:
+        """The draft of a row; without a tree, numbers were not finite, and its stored entries are wiped."""
         passes, flops = self._memory.settle(growth.row)
         passes, flops = passes + growth.passes, flops + growth.flops
-        if growth.failed:
+        if tree is None:
             self.faults += 1
             self._store.scrub(growth.row.pages)
             self._memory.drop(growth.row)
-            return Draft(_root(growth.row), passes, flops)
-        return Draft(growth.tree(), passes, flops)
+            tree = _root(growth.row)
+        return Draft(tree, passes, flops)
 
     def _catch_up(self, spans: Sequence[tuple[Row, int, int]]) -> None:
         """Compute and store entries of committed tokens ``[first, end)`` of rows."""
@@ -169,20 +206,22 @@ class HeadDrafter:
             tokens, own = self._memory.take(row, first, end)
             entries.add_text(index, first, tokens)
             features.append(own)
-        nothing = torch.zeros(0, dtype=torch.int64)
-        self._run(entries, table, (nothing, torch.cat(features), None), self._outputs([]))
+        batch = entries.batch(table, torch.zeros(0, dtype=torch.int64))
+        self._run(replace(batch, features=torch.cat(features)), self._outputs([], [], 1))
         for row, first, end in spans:
             self._memory.mark_stored(row, end)
             self._memory.owe(row, Growth.text_flops(self._runner.config, end - first, first))
 
-    def _outputs(self, growths: Sequence[Growth]) -> DraftOutputs:
+    def _level_outputs(self, growths: Sequence[Growth]) -> DraftOutputs:
         """Room for the candidates of all nodes that are expanded in a pass."""
-        temperatures = [growth.temperature for growth in growths for _ in range(growth.size)]
-        noise = [state for growth in growths for state in [growth.noise] * growth.size]
+        heat = [temperature for growth in growths for temperature in [growth.temperature] * growth.size]
+        noise = [state for growth in growths for state in [growth.noise(growth.depth)] * growth.size]
+        return self._outputs(heat, noise, max(growth.width for growth in growths))
+
+    def _outputs(self, heat: Sequence[float], noise: Sequence[int], width: int) -> DraftOutputs:
         wanted = len(noise)
-        width = max((growth.width for growth in growths), default=1)
         return DraftOutputs(
-            temperature=torch.tensor(temperatures, dtype=torch.float64),
+            temperature=torch.tensor(heat, dtype=torch.float64),
             noise=torch.tensor(noise, dtype=torch.int64),
             states=torch.empty((wanted, self._runner.config.hidden)),
             ids=torch.empty((wanted, width), dtype=torch.int64),
@@ -190,24 +229,7 @@ class HeadDrafter:
             scores=torch.empty((wanted, width), dtype=torch.float64),
         )
 
-    def _run(
-        self,
-        entries: Entries,
-        table: PageTable,
-        sources: tuple[Tensor, Tensor, Tensor | None],
-        outputs: DraftOutputs,
-    ) -> None:
-        """One pass; ``sources`` are the wanted entries and features, or states and their index."""
-        wanted, given, index = sources
-        batch = DraftBatch(
-            tokens=torch.tensor(entries.tokens),
-            placement=entries.placement(table),
-            keys=entries.keys(table),
-            wanted=wanted,
-            features=given if index is None else None,
-            states=None if index is None else given,
-            state_index=index,
-        )
+    def _run(self, batch: DraftBatch, outputs: DraftOutputs) -> None:
         cache = KvCache(self._store.keys[0], self._store.values[0], self._store.page_size)
         self._runner.run(batch, cache, outputs)
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from specbatch_kernels.cpu import AttentionKeys, Placement
+from specbatch_kernels.cpu import AttentionKeys, DraftBatch, Placement
+from torch import Tensor
 
 from specbatch.pages import NULL_PAGE
 
@@ -32,6 +33,11 @@ class PageTable:
         for i, pages in enumerate(rows):
             table[i, : len(pages)] = pages
         return cls(table, page_size)
+
+    def slots(self, rows: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the K/V store holds these positions of these rows."""
+        pages = self.pages[rows, places // self.page_size].astype(np.int64)
+        return pages * self.page_size + places % self.page_size
 
 
 @dataclass(slots=True)
@@ -79,21 +85,18 @@ class Entries:
         self.extras.extend(lineage)
         self.extra_counts.append(len(lineage))
 
-    def placement(self, table: PageTable) -> Placement:
-        """Rotary positions and slots."""
-        places = np.array(self.places, dtype=np.int64)
-        pages = table.pages[np.array(self.rows, dtype=np.int64), places // table.page_size]
-        slots = pages.astype(np.int64) * table.page_size + places % table.page_size
-        return Placement(torch.tensor(self.positions), torch.from_numpy(slots))
-
-    def keys(self, table: PageTable) -> AttentionKeys:
-        """What each entry attends to."""
+    def batch(self, table: PageTable, wanted: Tensor) -> DraftBatch:
+        """The entries as a pass takes them, without what they are made of."""
         offsets = np.zeros(len(self) + 1, dtype=np.int32)
         np.cumsum(self.extra_counts, out=offsets[1:])
-        return AttentionKeys(
+        rows = np.array(self.rows, dtype=np.int32)
+        keys = AttentionKeys(
             page_table=torch.from_numpy(table.pages),
-            token_row=torch.tensor(self.rows, dtype=torch.int32),
+            token_row=torch.from_numpy(rows),
             context_len=torch.tensor(self.contexts, dtype=torch.int32),
             extra_offsets=torch.from_numpy(offsets),
             extra_positions=torch.tensor(self.extras, dtype=torch.int32),
         )
+        slots = torch.from_numpy(table.slots(rows, np.array(self.places, dtype=np.int64)))
+        placement = Placement(torch.tensor(self.positions), slots)
+        return DraftBatch(torch.tensor(self.tokens), placement, keys, wanted)

@@ -38,6 +38,9 @@ class Growth:
         page_size: Entries in a page.
 
     Attributes:
+        levels: Those that can be drafted.
+        committed: Tokens of the row.
+        place: Row position at which the next expanded node is stored.
         failed: The head's output was not finite.
         passes: Passes the row took part in.
         flops: Operations of its entries.
@@ -48,10 +51,11 @@ class Growth:
         self.width = request.shape.width
         self.temperature = request.row.prompt.params.temperature
         self.failed, self.passes, self.flops = False, 0, 0.0
-        self._stream, self._committed = request.stream, request.row.committed
+        self.levels, self.committed = levels, request.row.committed
+        self.place = max(len(request.row.pages) * page_size, self.committed)
+        self._stream = request.stream
         shape = replace(request.shape, levels=levels)
-        self._beam = Beam(request.row.token(self._committed - 1), shape, self.temperature > 0)
-        self._next_place = max(len(request.row.pages) * page_size, self._committed)
+        self._beam = Beam(request.row.token(self.committed - 1), shape, self.temperature > 0)
         self._lineages: dict[int, list[int]] = {0: []}
         self._states: dict[int, int] = {}
 
@@ -61,9 +65,13 @@ class Growth:
         return len(self._beam.frontier)
 
     @property
-    def noise(self) -> int:
-        """Stream state (as a signed word) of the position whose candidates come next."""
-        state = self._stream.state(self._committed + self._beam.depth)
+    def depth(self) -> int:
+        """Depth of the nodes to be expanded next."""
+        return self._beam.depth
+
+    def noise(self, depth: int) -> int:
+        """Stream state (as a signed word) for the candidates of a node at a depth; 0 for a greedy row."""
+        state = self._stream.state(self.committed + depth) if self.temperature > 0 else 0
         return state - (1 << 64) if state >> 63 else state
 
     def tree(self) -> TokenTree:
@@ -90,22 +98,23 @@ class Growth:
         beam, states = self._beam, []
         for node in beam.frontier:
             parent = beam.parent(node)
-            lineage = self._lineages[node] = [*self._lineages[parent], self._next_place]
-            self._next_place += 1
-            position = self._committed - 1 + beam.depth
-            entries.add_node(self.index, beam.token(node), position, self._committed, lineage)
+            lineage = self._lineages[node] = [*self._lineages[parent], self.place]
+            self.place += 1
+            position = self.committed - 1 + beam.depth
+            entries.add_node(self.index, beam.token(node), position, self.committed, lineage)
             states.append(self._states[parent])
         return states
 
-    def charge(self, config: HeadConfig, text: int = 0, first: int = 0) -> None:
-        """Account for a pass: of ``text`` committed tokens from position ``first``, or of the frontier."""
+    def charge_text(self, config: HeadConfig, count: int, first: int) -> None:
+        """Account for the pass of ``count`` committed tokens from position ``first``; the last predicts."""
         self.passes += 1
-        if text:
-            self.flops += self.text_flops(config, text, first)
-        else:
-            keys = self._committed + self._beam.depth
-            self.flops += self.size * (_entry_flops(config) + _key_flops(config) * keys)
-        self.flops += self.size * 2.0 * config.hidden * config.draft_vocab
+        self.flops += self.text_flops(config, count, first) + _head_flops(config)
+
+    def charge_nodes(self, config: HeadConfig, count: int, depth: int) -> None:
+        """Account for the pass of ``count`` nodes at a depth."""
+        self.passes += 1
+        keys = self.committed + depth
+        self.flops += count * (_entry_flops(config) + _key_flops(config) * keys + _head_flops(config))
 
     @staticmethod
     def text_flops(config: HeadConfig, count: int, first: int) -> float:
@@ -120,6 +129,11 @@ def _entry_flops(config: HeadConfig) -> float:
     d, heads = config.hidden, config.heads * config.head_dim
     pair = heads + 2 * config.kv_heads * config.head_dim
     return 2.0 * (2 * d * pair + heads * d + 3 * d * config.intermediate)
+
+
+def _head_flops(config: HeadConfig) -> float:
+    """Of one entry's logits."""
+    return 2.0 * config.hidden * config.draft_vocab
 
 
 def _key_flops(config: HeadConfig) -> float:

@@ -16,7 +16,6 @@ from specbatch_kernels.cpu import (
     KvCache,
     PackedHead,
     PackedMatrix,
-    Placement,
     ThreadPool,
     WeightArena,
     draft_pass,
@@ -98,21 +97,7 @@ class TorchHead:
     @torch.inference_mode()
     def run(self, batch: DraftBatch, cache: KvCache, outputs: DraftOutputs) -> None:
         """One pass; see :func:`specbatch_kernels.cpu.draft_pass`."""
-
-        def here(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.to(self.device)
-
-        moved = replace(
-            batch,
-            tokens=batch.tokens.to(self.device),
-            placement=Placement(
-                batch.placement.positions.to(self.device), batch.placement.slots.to(self.device)
-            ),
-            features=here(batch.features),
-            states=here(batch.states),
-            state_index=here(batch.state_index),
-        )
-        draft_pass_dense(self.head, moved, cache, outputs)
+        draft_pass_dense(self.head, batch, cache, outputs)
 
 
 def compile_head(

@@ -56,6 +56,22 @@ def test_rows_of_different_shapes_and_temperatures_draft_in_the_same_passes() ->
     assert together == alone  # to the bit
 
 
+def test_chains_of_different_lengths_equal_chains_drafted_alone() -> None:
+    world = World(compiled(CONFIG))
+    rows = [
+        world.start(prompt(4 + 3 * i, i), temperature) for i, temperature in enumerate((0.0, 1.0, 0.0, 0.6))
+    ]
+    for row in rows:
+        world.prefill(row)
+    pairs = list(zip(rows, [TreeShape(n, 1, n) for n in (2, 7, 1, 4)], strict=True))
+    world.check(*pairs)
+    drafts = world.propose(*pairs)
+    assert [draft.passes for draft in drafts] == [2, 7, 1, 4]
+    alone = [world.propose(pair)[0] for pair in pairs]
+    assert [draft.tree for draft in drafts] == [draft.tree for draft in alone]  # to the bit
+    assert [draft.flops for draft in drafts] == [draft.flops for draft in alone]
+
+
 def test_few_scratch_pages_split_the_batch_and_change_nothing() -> None:
     roomy, tight = World(compiled(CONFIG)), World(compiled(CONFIG), scratch_pages=4)
     found = []
@@ -135,7 +151,7 @@ def test_equals_recomputation_under_any_schedule(data: st.DataObject) -> None:
         world.compute(*work)
         shapes = data.draw(
             st.lists(
-                st.sampled_from([CHAIN, TreeShape(2, 2, 6), TreeShape(3, 2, 3)]),
+                st.sampled_from([CHAIN, TreeShape(2, 1, 2), TreeShape(2, 2, 6), TreeShape(3, 2, 3)]),
                 min_size=len(world.rows),
                 max_size=len(world.rows),
             )

@@ -14,13 +14,8 @@ from specbatch_kernels.cpu.decoder import (
     decoder_pass,
     decoder_pass_reference,
 )
-from specbatch_kernels.cpu.draft import (
-    DraftBatch,
-    DraftOutputs,
-    draft_pass,
-    draft_pass_dense,
-    draft_pass_reference,
-)
+from specbatch_kernels.cpu.draft import draft_pass, draft_pass_dense, draft_pass_reference
+from specbatch_kernels.cpu.draft_batch import ChainLevels, DraftBatch, DraftOutputs
 from specbatch_kernels.cpu.draft_head import DenseHead, HeadMatrices, HeadParts, PackedHead
 from specbatch_kernels.cpu.linear import (
     PackedMatrix,
@@ -44,6 +39,7 @@ from specbatch_kernels.cpu.sampling import SamplingRows, sample, sample_referenc
 
 __all__ = [
     "AttentionKeys",
+    "ChainLevels",
     "DecoderBatch",
     "DecoderLayer",
     "DecoderOutputs",

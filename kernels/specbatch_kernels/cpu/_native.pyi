@@ -85,6 +85,7 @@ def draft_pass(
     limits: tuple[int, int, int, int, int],
     cache: tuple[int, int],
     outputs: tuple[int, ...],
+    chain: tuple[int, ...],
     /,
 ) -> None: ...
 def sample(

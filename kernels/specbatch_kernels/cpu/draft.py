@@ -7,13 +7,14 @@ gave back), attends to the entries before it, and predicts token i + 2 over a re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import torch
 from torch.nn.functional import silu
 
 from specbatch_kernels.cpu import native
 from specbatch_kernels.cpu.attention import AttentionKeys, KvCache, paged_attention_reference
+from specbatch_kernels.cpu.draft_batch import ChainLevels, DraftBatch, DraftOutputs
 from specbatch_kernels.cpu.draft_head import DenseHead, HeadParts, PackedHead
 from specbatch_kernels.cpu.norm import RmsNorm, rms_norm_reference
 from specbatch_kernels.cpu.pool import ThreadPool
@@ -24,59 +25,12 @@ _NO_SOURCE = "entries need features, or states and which of them each continues"
 _COLDEST = 1e-30  # colder is not told apart from it
 
 
-@dataclass(frozen=True, slots=True)
-class DraftBatch:
-    """The entries of one pass; either ``features`` or ``states`` and ``state_index`` are given.
-
-    Attributes:
-        tokens: Target token of each entry, int64 [T].
-        placement: Rotary positions and cache slots of the entries.
-        keys: What each entry attends to; the keys of this pass's entries are stored before they are read.
-        wanted: int64 [S] entries (indices into T) that predict.
-        features: float32 [T, features, d] of the target at the token before each entry's.
-        states: float32 [N, d] given back by earlier entries.
-        state_index: int64 [T] row of ``states`` that each entry continues.
-    """
-
-    tokens: torch.Tensor
-    placement: Placement
-    keys: AttentionKeys
-    wanted: torch.Tensor
-    features: torch.Tensor | None = None
-    states: torch.Tensor | None = None
-    state_index: torch.Tensor | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DraftOutputs:
-    """How the wanted entries choose candidates, and what a pass writes for them.
-
-    Candidates are ranked by log probability; at a temperature above 0, by log probability plus
-    Gumbel noise of the target token. Where any logit is not finite there are none.
-
-    Attributes:
-        temperature: float64 [S]; 0 ranks by probability at temperature 1.
-        noise: int64 [S] state of the row's stream, as in :class:`SamplingRows`; unused at 0.
-        states: float32 [S, d], to be continued by deeper entries.
-        ids: int64 [S, width] target tokens, best first, then -1.
-        log_probs: float64 [S, width] log of the head's probability (at that temperature).
-        scores: float64 [S, width] what the candidates are ranked by.
-        logits: float32 [S, draft vocabulary]; None when not needed.
-    """
-
-    temperature: torch.Tensor
-    noise: torch.Tensor
-    states: torch.Tensor
-    ids: torch.Tensor
-    log_probs: torch.Tensor
-    scores: torch.Tensor
-    logits: torch.Tensor | None = None
-
-
 def draft_pass(
     head: PackedHead, batch: DraftBatch, cache: KvCache, outputs: DraftOutputs, pool: ThreadPool
 ) -> None:
     """Compute one pass: store keys and values of all entries, choose candidates for the wanted ones.
+
+    With a chain, the likeliest candidates are drafted on in the same call.
 
     An entry's bits depend on its keys alone, never on the other entries of the pass or the threads.
 
@@ -93,6 +47,9 @@ def draft_pass(
     from specbatch_kernels.cpu import _native  # noqa: PLC0415 - missing where it was not compiled
 
     tokens, wanted = batch.tokens.shape[0], batch.wanted.shape[0]
+    if batch.chain is not None and outputs.logits is not None:
+        raise ValueError("the logits of a chain are not handed out")
+    counts = torch.tensor(() if batch.chain is None else batch.chain.counts, dtype=torch.int64)
     shape = (None, head.parts.num_kv_heads, head.head_dim)
     _native.draft_pass(
         pool.handle,
@@ -112,7 +69,8 @@ def draft_pass(
             native.address("k", cache.k, torch.float32, shape),
             native.address("v", cache.v, torch.float32, tuple(cache.k.shape)),
         ),
-        _output_addresses(head, outputs, wanted),
+        _output_addresses(head, outputs, batch.predictions),
+        _chain_addresses(batch.chain, counts),
     )
 
 
@@ -144,6 +102,24 @@ def _output_addresses(head: PackedHead, outputs: DraftOutputs, wanted: int) -> t
     )
 
 
+def _chain_addresses(chain: ChainLevels | None, counts: torch.Tensor) -> tuple[int, ...]:
+    if chain is None:
+        return (0,) * 9
+    size, levels = chain.size, len(chain.counts)
+    i32 = torch.int32
+    return (
+        native.address("chain counts", counts, torch.int64, (levels,)),
+        native.address("chain positions", chain.placement.positions, torch.int64, (size,)),
+        native.address("chain slots", chain.placement.slots, torch.int64, (size,)),
+        native.address("chain token_row", chain.token_row, i32, (size,)),
+        native.address("chain context_len", chain.context_len, i32, (size,)),
+        native.address("chain extra_offsets", chain.extra_offsets, i32, (size + levels,)),
+        native.address("chain extra_positions", chain.extra_positions, i32, (None,)),
+        levels,
+        chain.extra_positions.numel(),
+    )
+
+
 def draft_pass_reference(
     head: PackedHead, batch: DraftBatch, cache: KvCache, outputs: DraftOutputs, pool: ThreadPool | None
 ) -> None:
@@ -152,7 +128,56 @@ def draft_pass_reference(
 
 
 def draft_pass_dense(head: DenseHead, batch: DraftBatch, cache: KvCache, outputs: DraftOutputs) -> None:
-    """The same for plain weights, wherever they, the cache and the batch live."""
+    """The same for plain weights, wherever they and the cache live; batch and outputs are on the CPU."""
+    if batch.chain is None:
+        _dense(head, batch, cache, outputs)
+        return
+    counts = (len(batch.wanted), *batch.chain.counts)
+    ends = [0, *accumulate(counts)]
+    before = None
+    for level, (start, end) in enumerate(pairwise(ends)):
+        part = _rows(outputs, slice(start, end))
+        here = batch if before is None else _level(batch, batch.chain, level - 1, before)
+        _dense(head, here, cache, part)
+        before = part
+
+
+def _rows(outputs: DraftOutputs, rows: slice) -> DraftOutputs:
+    """A view of some rows."""
+    return DraftOutputs(
+        temperature=outputs.temperature[rows],
+        noise=outputs.noise[rows],
+        states=outputs.states[rows],
+        ids=outputs.ids[rows],
+        log_probs=outputs.log_probs[rows],
+        scores=outputs.scores[rows],
+    )
+
+
+def _level(batch: DraftBatch, chain: ChainLevels, level: int, before: DraftOutputs) -> DraftBatch:
+    """The pass of one level of a chain, given the outputs of the pass before."""
+    start, count = sum(chain.counts[:level]), chain.counts[level]
+    rows, offsets = slice(start, start + count), slice(start + level, start + level + count + 1)
+    first = sum(int(chain.extra_offsets[sum(chain.counts[: i + 1]) + i]) for i in range(level))
+    keys = AttentionKeys(
+        page_table=batch.keys.page_table,
+        token_row=chain.token_row[rows],
+        context_len=chain.context_len[rows],
+        extra_offsets=chain.extra_offsets[offsets],
+        extra_positions=chain.extra_positions[first:],
+    )
+    return DraftBatch(
+        tokens=before.ids[:count, 0].clamp(min=0),
+        placement=Placement(chain.placement.positions[rows], chain.placement.slots[rows]),
+        keys=keys,
+        wanted=torch.arange(count),
+        states=before.states,
+        state_index=torch.arange(count),
+    )
+
+
+def _dense(head: DenseHead, batch: DraftBatch, cache: KvCache, outputs: DraftOutputs) -> None:
+    """One pass."""
     parts, dtype = head.parts, outputs.states.dtype
     embedded = _norm(head.embedding[batch.tokens].to(dtype), parts.embed_norm, parts)
     x = _states(head, batch, dtype)
@@ -187,8 +212,8 @@ def _states(head: DenseHead, batch: DraftBatch, dtype: torch.dtype) -> torch.Ten
     if batch.features is None:
         if batch.states is None or batch.state_index is None:
             raise ValueError(_NO_SOURCE)
-        return batch.states[batch.state_index].to(dtype)
-    features = batch.features.to(dtype)
+        return batch.states[batch.state_index].to(head.fc.device, dtype)
+    features = batch.features.to(head.fc.device, dtype)
     if parts.feature_norms is not None:
         features = _norm(features, parts.feature_norms, parts)
     features = features.flatten(1)

@@ -43,7 +43,7 @@ static int outside(const int64_t *index, int64_t count, int64_t limit) {
 
 const char *sb_check_draft(const sb_draft *d) {
     const sb_head *h = d->head;
-    if (outside(d->tokens, d->num_tokens, h->embedding.rows)) return "a token is not in the vocabulary";
+    if (!d->chained && outside(d->tokens, d->num_tokens, h->embedding.rows)) return "a token is not in the vocabulary";
     if (outside(d->positions, d->num_tokens, h->positions)) return "a position is past the rotary table";
     if (outside(d->slots, d->num_tokens, d->plan->shape.slots)) return "a slot is outside the cache";
     if (outside(d->wanted, d->num_wanted, d->num_tokens)) return "a wanted entry is not in the pass";

@@ -42,6 +42,7 @@ typedef struct {
     double *log_probs;                         /* [num_wanted, width] */
     double *scores;                            /* [num_wanted, width] what they are ranked by */
     int64_t num_tokens, num_wanted, num_states, width;
+    int chained; /* tokens are the candidates of the pass before: below 0 where it had none */
 } sb_draft;
 
 /* Draft tokens that one worker looks through at a time. */

@@ -42,7 +42,7 @@ static void place_embedding(const draft_worker *w, int64_t t) {
     const sb_draft *p = w->pass;
     int64_t d = w->head->hidden;
     float *embedding = w->pair + 2 * t * d;
-    lookup_row(embedding, &w->head->embedding, p->tokens[t]);
+    lookup_row(embedding, &w->head->embedding, p->tokens[t] < 0 ? 0 : p->tokens[t]);
     draft_norm(w, embedding, embedding, w->head->embed_norm);
     if (p->features) return;
     memcpy(w->x + t * d, p->states + p->state_index[t] * d, (size_t)d * sizeof(float));
@@ -124,7 +124,7 @@ static void draft_predict(const draft_worker *w) {
     choose_candidates(&w->choice, w->pool);
 }
 
-static void draft(const sb_draft *pass, sb_pool *pool, int worker) {
+static void draft_one(const sb_draft *pass, sb_pool *pool, int worker) {
     sb_draft_layout at = sb_layout_draft(pass);
     uint8_t *shared = sb_pool_shared(pool);
     float *logits = pass->logits ? pass->logits : (float *)(shared + at.logits);
@@ -142,6 +142,13 @@ static void draft(const sb_draft *pass, sb_pool *pool, int worker) {
     draft_inputs(&w);
     draft_layer(&w);
     if (pass->num_wanted) draft_predict(&w);
+}
+
+static void draft(const sb_draft *passes, int64_t count, sb_pool *pool, int worker) {
+    for (int64_t i = 0; i < count; i++) {
+        if (i) sb_pool_barrier(pool);
+        draft_one(&passes[i], pool, worker);
+    }
 }
 
 #endif

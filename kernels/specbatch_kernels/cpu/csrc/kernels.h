@@ -16,7 +16,7 @@ typedef struct {
     void (*attention)(const sb_attention_plan *plan, const sb_attention_data *data, sb_pool *pool, int worker);
     void (*linear)(const sb_linear *linear, sb_pool *pool, int worker);
     void (*decoder)(const sb_pass *pass, sb_pool *pool, int worker);
-    void (*draft)(const sb_draft *pass, sb_pool *pool, int worker);
+    void (*draft)(const sb_draft *passes, int64_t count, sb_pool *pool, int worker);
     void (*rms_norm)(const sb_norm *norm, sb_pool *pool);
     void (*rotate_and_store)(const sb_rotary *rotary, sb_pool *pool);
     void (*lookup)(const sb_lookup *lookup, sb_pool *pool);
