@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from specbatch.draft.base import Draft, DraftRequest, Observed, TreeShape
 from specbatch.draft.continuations import Continuations, Noise, grow
-from specbatch.draft.noise import gumbel_of_few
 from specbatch.draft.occurrences import LONG_RUN, MAX_MATCH, Match, TokenHistory
 from specbatch.draft.trust import OTHER_OUTPUTS, OWN_TEXT, Reliability
+from specbatch.randomness import gumbel_of_few
 from specbatch.rows import Row
 from specbatch.tree import TokenTree
 

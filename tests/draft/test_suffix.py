@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from specbatch.draft.base import TreeShape
 from specbatch.draft.continuations import grow
-from specbatch.draft.noise import gumbel_of_few
 from specbatch.draft.occurrences import END, MAX_MATCH, Match
 from specbatch.draft.suffix import SuffixDrafter, SuffixOptions
 from specbatch.draft.trust import OTHER_OUTPUTS, OWN_TEXT, Reliability
-from specbatch.randomness import Purpose, Stream, gumbel
+from specbatch.randomness import Purpose, Stream, gumbel, gumbel_of_few
 from specbatch.rows import Row
 from specbatch.tree import TokenTree
 from tests.draft.rows_in_hand import CHAIN, TREE, ask, make_row, paths
