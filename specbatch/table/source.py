@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import glob
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from specbatch.errors import InputError, StorageError
+from specbatch.errors import EngineError, InputError, SpecbatchError, StorageError
 
 _MAX_BATCH_ROWS = 4096
 _BATCH_BYTES = 8 << 20
@@ -48,6 +50,8 @@ class SourceFile:
 
         Raises:
             InputError: The file is damaged.
+            StorageError: It was deleted or replaced since it was opened.
+            EngineError: There is no memory to read it.
         """
         left = self.num_rows
         if not columns:
@@ -62,8 +66,10 @@ class SourceFile:
                     yield batch.slice(0, left)
                     left -= batch.num_rows
         except (OSError, pa.ArrowException) as error:
-            raise _damaged(self.name, error) from None
+            self._check_there()
+            raise _unreadable(self.name, error) from None
         if left > 0:
+            self._check_there()
             raise InputError(
                 f"{self.name}: {left} rows fewer than announced", "the file changed or is damaged"
             )
@@ -74,16 +80,28 @@ class SourceFile:
         Raises:
             StorageError: It was replaced.
         """
-        try:
-            info = self.filesystem.get_file_info(self.path)
-        except OSError as error:
-            raise StorageError(f"{self.name}: {error}", "run the same command again") from error
+        info = self._info()
         gone = info.type == pafs.FileType.NotFound
         if not gone and (info.size or 0, info.mtime_ns or 0) != (self.size, self.mtime_ns):
             raise StorageError(
                 f"{self.name} was changed while the job ran",
                 "run the same command again: answers of rows that are still there are kept",
             )
+
+    def _check_there(self) -> None:
+        """After a failure to read: a file that somebody took away or replaced was not damaged all along."""
+        if self._info().type == pafs.FileType.NotFound:
+            raise StorageError(
+                f"{self.name} was deleted while the job ran",
+                "put it back and run the same command again: finished rows are kept",
+            )
+        self.check_unchanged()
+
+    def _info(self) -> pafs.FileInfo:
+        try:
+            return self.filesystem.get_file_info(self.path)
+        except OSError as error:
+            raise StorageError(f"{self.name}: {error}", "run the same command again") from error
 
     def fingerprint(self) -> dict[str, object]:
         """What must be equal for the file to count as unchanged without reading it."""
@@ -126,7 +144,7 @@ def _open(
             schema: pa.Schema = file.schema_arrow
             num_rows: int = file.metadata.num_rows
     except (OSError, pa.ArrowException) as error:
-        raise _damaged(name, error) from None
+        raise _unreadable(name, error) from None
     rows = num_rows if keep is None else keep
     return SourceFile(
         name,
@@ -233,8 +251,15 @@ def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
         rows -= count
 
 
-def _damaged(name: str, error: Exception) -> InputError:
+def _unreadable(name: str, error: Exception) -> SpecbatchError:
+    """Why a file cannot be read: this process may have no room for it, or it is not a table."""
     reason = (str(error).splitlines() or [type(error).__name__])[0]
+    short = any(os.strerror(code) in reason for code in (errno.ENOMEM, errno.EAGAIN))
+    if short or isinstance(error, MemoryError):
+        return EngineError(
+            f"{name}: no memory or threads left to read it: {reason}",
+            "free memory or raise the limits (ulimit -v, ulimit -u); the same command continues",
+        )
     hint = "write the file again"
     if name.endswith((".jsonl", ".ndjson")):
         hint = f"OpenAI batch files become tables with: specbatch convert {name} jobs.parquet"

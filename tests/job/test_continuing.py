@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from specbatch.config import JobConfig
-from specbatch.errors import ExitCode, MismatchError
+from specbatch.errors import ExitCode, MismatchError, StorageError
 
-from .fake_engine import World
+from .fake_engine import FakeEngine, World
 from .jobs import Crash, crash_at, manifest, results, run, save_job
 
 PROMPTS = ["a", "b", "same", "same", "same", "c"]
@@ -69,6 +69,30 @@ def test_a_killed_attempt_is_told_of(tmp_path: Path) -> None:
     world = World()
     run(config, world)
     assert "the last attempt was killed; 16 tokens or more of its work are lost" in world.reporter.said
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_input_that_goes_while_the_job_runs_is_named_and_finished_rows_are_kept(
+    tmp_path: Path, replaced: bool
+) -> None:
+    config = job(tmp_path)
+    table = tmp_path / "in.parquet"
+    whole = table.read_bytes()
+
+    def take_away(row: int) -> None:
+        if row == 3:
+            table.unlink()
+            if replaced:
+                table.write_bytes(whole[:-100])
+
+    with pytest.raises(StorageError, match=r"in\.parquet was (deleted|changed) while the job ran") as caught:
+        run(config, World(FakeEngine(before_row=take_away)))
+    assert caught.value.exit_code == ExitCode.ENGINE
+    assert "run the same command again" in caught.value.hint
+    table.write_bytes(whole)
+    world = World()
+    assert run(config, world).exit_code == ExitCode.OK
+    assert world.engine.served == []
 
 
 def test_rows_that_are_not_chosen_are_not_there_and_another_choice_continues(tmp_path: Path) -> None:
