@@ -69,11 +69,14 @@ def read_status(path: Path) -> RunStatus:
     """Look at a run directory.
 
     Raises:
-        UsageError: There is no such directory.
+        UsageError: There is no such directory, or no run has ever been in it.
     """
     if not path.is_dir():
         raise UsageError(f"{path}: no such directory", "name a run directory, e.g. jobs.out")
     directory = RunDir(path)
+    traces = (directory.manifest, path / _LOCK, *directory.parts.glob("part-*"))
+    if not any(trace.exists() for trace in traces):
+        raise UsageError(f"{path} is not a run directory", _run_directories(path))
     problems: list[str] = []
     process, is_alive = _holder(path, problems)
     manifest = _manifest(directory, problems)
@@ -109,6 +112,13 @@ def read_status(path: Path) -> RunStatus:
         eta_s=(total - done) / rate if to_go and rate and total is not None else None,
         problems=tuple(problems),
     )
+
+
+def _run_directories(path: Path) -> str:
+    """Which run directories somebody may have meant."""
+    near = sorted(str(found.parent) for found in path.glob("*/run.json"))
+    named = f"there is {', '.join(near[:3])}" if near else "name one, e.g. jobs.out"
+    return f"{named}: what --out says, or the input's name with .out"
 
 
 def _holder(path: Path, problems: list[str]) -> tuple[int | None, bool]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from specbatch.errors import ConfigError, InputError
+from specbatch.table import hints
 from specbatch.table.template import Template
 
 
@@ -98,25 +99,27 @@ def plan_layout(
         ConfigError: ``renamed`` or ``tz`` name something that does not exist.
         InputError: No prompt column, or a column of the wrong type.
     """
-    for ours in renamed:
+    for ours, theirs in renamed.items():
         if ours not in KINDS:
-            raise ConfigError(f"columns: `{ours}` is not an input column", f"known: {', '.join(KINDS)}")
+            hint = hints.not_ours(ours, theirs, list(KINDS))
+            raise ConfigError(f"columns: `{ours}` is not an input column", hint)
     _check_zone(tz)
     prompts = {"prompt", "messages"}
     names = {ours: renamed.get(ours, ours) for ours in KINDS if template is None or ours not in prompts}
     _check_unique(schema, file)
     for ours, theirs in renamed.items():
         if theirs not in schema.names:
-            raise InputError(f"{file}: no column `{theirs}` (mapped to `{ours}`)", _columns_hint(schema))
+            what = f"{file}: no column `{theirs}` (mapped to `{ours}`)"
+            raise InputError(what, hints.missing(theirs, schema))
     known: dict[str, str] = {}
     for ours, theirs in names.items():
         if theirs in schema.names and not pa.types.is_null(schema.field(theirs).type):
-            _check_type(KINDS[ours], schema.field(theirs), tz, file)
+            _check_type(ours, schema.field(theirs), tz, file)
             known[ours] = theirs
     if template is not None:
         template.check(schema, file)
     elif not prompts & set(known):
-        raise InputError(f"{file}: no column `prompt` or `messages`", _columns_hint(schema))
+        raise InputError(f"{file}: no column `prompt` or `messages`", _no_prompt_hint(schema))
     taken = {theirs for ours, theirs in names.items() if ours not in PASSED_ON}
     carried = tuple(name for name in schema.names if name not in taken)
     return Layout(MappingProxyType(known), carried, tz, template)
@@ -159,18 +162,22 @@ def _check_unique(schema: pa.Schema, file: str) -> None:
             raise InputError(f"{file}: column `{name}` exists more than once", "rename one of them")
 
 
-def _columns_hint(schema: pa.Schema) -> str:
-    return f"the table has: {', '.join(schema.names) or 'no columns'}"
+def _no_prompt_hint(schema: pa.Schema) -> str:
+    texts = [field.name for field in schema if _is_text(field.type)]
+    conversations = [field.name for field in schema if _is_messages(field.type)]
+    return hints.no_prompt(texts, conversations, schema)
 
 
-def _check_type(kind: Kind, field: pa.Field, tz: str | None, file: str) -> None:
+def _check_type(ours: str, field: pa.Field, tz: str | None, file: str) -> None:
+    kind = KINDS[ours]
     if kind is Kind.TIMESTAMP and pa.types.is_timestamp(field.type) and field.type.tz is None and tz is None:
         raise InputError(
             f"{file}: column `{field.name}` holds timestamps without time zone",
             "say which zone they mean with --tz",
         )
     if not _ACCEPTS[kind](field.type):
-        raise InputError(f"{file}: column `{field.name}` is {field.type}, expected {kind.value}")
+        what = f"{file}: column `{field.name}` is {field.type}, expected {kind.value}"
+        raise InputError(what, hints.wrong_type(ours, kind.value, field, _is_text))
 
 
 def _is_text(kind: pa.DataType) -> bool:

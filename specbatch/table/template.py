@@ -9,6 +9,7 @@ from string import Formatter
 import pyarrow as pa
 
 from specbatch.errors import ConfigError, InputError, RowFault
+from specbatch.table.hints import missing
 
 FAULT = "template_fault"
 """Canonical column with the reason why a row's template cannot be filled in; null where it can."""
@@ -59,7 +60,7 @@ class Template:
         for name in self.columns:
             if name not in schema.names:
                 what = f"{file}: no column `{name}` (in template: {self.text})"
-                raise InputError(what, f"the table has: {', '.join(schema.names) or 'no columns'}")
+                raise InputError(what, missing(name, schema))
 
     def render(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Canonical columns ``prompt`` and :data:`FAULT` of a batch that has the template's columns."""

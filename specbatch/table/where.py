@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from specbatch.errors import ConfigError, InputError
+from specbatch.table.hints import missing_in_where
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<name>"(?:[^"]|"")+"|`[^`]+`)
@@ -85,7 +86,7 @@ class Where:
         for name in self.columns:
             if name not in schema.names:
                 what = f"{file}: no column `{name}` (in where: {self.text})"
-                raise InputError(what, f"the table has: {', '.join(schema.names) or 'no columns'}")
+                raise InputError(what, missing_in_where(name, self.text, schema))
         empty = [pa.array([], schema.field(name).type) for name in self.columns]
         self.keep(pa.RecordBatch.from_arrays(empty, names=list(self.columns)), file)
 

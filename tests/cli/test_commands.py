@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from specbatch.config import JobConfig
-from specbatch.errors import ModelError
+from specbatch.errors import ModelError, UsageError
 from specbatch.job.validate import Deadlines, Estimate, validate_job
 from specbatch.report.status import read_status
 from specbatch.table.rundir import locked
@@ -158,6 +158,17 @@ def test_status_tells_what_it_can_of_a_damaged_directory(tmp_path: Path) -> None
     assert any(problem.startswith("run.json: ") for problem in found.problems)
     (run / "run.json").unlink()
     assert any("run.json: missing" in problem for problem in read_status(run).problems)
+
+
+def test_status_of_a_folder_that_is_no_run_directory_names_those_in_it(tmp_path: Path) -> None:
+    with locked(tmp_path / "night.out"):
+        (tmp_path / "night.out" / "run.json").write_text("{}")
+    with pytest.raises(UsageError, match="is not a run directory") as caught:
+        read_status(tmp_path)
+    assert f"there is {tmp_path / 'night.out'}" in caught.value.hint
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "part-000001.parquet").write_bytes(b"")
+    assert read_status(tmp_path).problems, "what is left of a run directory still tells what it can"
 
 
 def test_schema_lists_input_and_output(tmp_path: Path) -> None:

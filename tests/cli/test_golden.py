@@ -53,6 +53,9 @@ def test_schema() -> None:
 ERRORS = {
     "no-such-file": ("run", "none.parquet"),
     "no-prompt-column": ("run", "other.parquet"),
+    "text-in-double-quotes": ("run", "t.parquet", "--where", 'prompt = "x"'),
+    "columns-the-wrong-way-round": ("run", "map.toml"),
+    "wrong-type": ("run", "number.parquet"),
     "naive-timestamps": ("validate", "naive.parquet"),
     "not-parquet": ("run", "job.toml"),
     "misspelt-setting": ("run", "bad.toml"),
@@ -64,6 +67,7 @@ ERRORS = {
     "no-run-directory-name": ("run", "t.parquet", "t.parquet"),
     "directory-of-something-else": ("run", "t.parquet", "--out", "busy"),
     "status-of-nothing": ("status", "none.out"),
+    "status-of-something-else": ("status", "."),
     "convert-what": ("convert", "t.parquet", "u.parquet"),
     "convert-bad-lines": ("convert", "batch.jsonl", "u.parquet"),
     "convert-no-results": ("convert", "t.parquet", "u.jsonl"),
@@ -81,6 +85,8 @@ def test_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     pq.write_table(pa.table({"body": ["x"]}), "other.parquet")
     moments = pa.array([0], pa.timestamp("s"))
     pq.write_table(pa.table({"prompt": ["x"], "deadline": moments}), "naive.parquet")
+    pq.write_table(pa.table({"prompt": [1]}), "number.parquet")
+    Path("map.toml").write_text("input = 'other.parquet'\n[columns]\nbody = 'prompt'\n")
     Path("job.toml").write_text("input = 'broken.parquet'\n")
     Path("broken.parquet").write_text("no")
     Path("bad.toml").write_text("input = 't.parquet'\nmax_token = 3\n")

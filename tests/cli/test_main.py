@@ -84,7 +84,7 @@ def test_help_and_a_refused_command_import_nothing_heavy() -> None:
         (
             ["other.parquet"],
             "error: other.parquet: no column `prompt` or `messages`",
-            "hint: the table has: text",
+            "hint: say where the prompt is: --prompt-column text",
         ),
         (["t.parquet", "--out", "bad.toml"], "error: bad.toml is a file", "hint: choose another --out"),
     ],
