@@ -1,0 +1,282 @@
+"""Which drafted tokens a pass verifies: first what promises need, then what pays (AdaServe + DSpark).
+
+Maximise Σ over rows of Σ f, f(v) being the probability that the whole path to node v is accepted,
+subject to a budget of tokens and, per row, Σ f ≥ A (AdaServe, Li et al. 2026, section 4); and of all
+numbers of tokens take the one with the most expected tokens per second on a measured cost table
+(DSpark).
+
+f falls along every path, so the best n nodes of a row hang together, and they are a prefix of its
+nodes by f. What follows from that:
+
+* SLO phase: the prefix that reaches A is the smallest set that does, and part of every larger best set.
+  If all these prefixes fit into the budget, then for every number of tokens the selection of that
+  size has the highest Σ f of all selections that give every row its A.
+* Throughput phase: *all* sizes within the budget are compared, so that what is returned has the highest
+  expected tokens per second of all selections that give every row its A, whatever the cost table.
+* The throughput phase makes no step so long that a row loses what it needs, if that can be helped.
+* If the prefixes do not fit, rows are served by falling A, and a row that what is left of the budget cannot
+  bring to its A is passed over. This serves a sensible set of rows, not the largest one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specbatch.policy.need import NONE, Line, Need
+
+_ROUNDING = 1e-9
+"""Sums of probabilities that miss a need by less than this reach it."""
+
+_NOTHING: Line = (0.0, 0.0)
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """What one row could have verified.
+
+    Attributes:
+        f: For each node of its tree the probability that the target accepts the whole path to it,
+            float64 ``[n]``; 1 for the root, which stands first, and never above the parent's.
+        need: What the row's promises ask for.
+        levels: d, depth of the tree: no step brings the row more than d + 1 tokens.
+        n_max: Most nodes that the row gets on account of its promises.
+        weight: Worth of one of its tokens where rows compete.
+    """
+
+    f: Floats
+    need: Need = NONE
+    levels: int = 1
+    n_max: int = 2**30
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """What is verified, and why; R rows.
+
+    Attributes:
+        order: Nodes of each row in the order in which they are taken, int64 ``[R, C]``.
+        taken: How many of them are, int64 ``[R]``.
+        slo_nodes: How many of those its promises asked for, int64 ``[R]``; the others were worth it.
+        needed: A of each row, float64 ``[R]``.
+        expected: Tokens that each row may expect, float64 ``[R]``.
+        hopeless: Rows that miss their SLO whatever is done for them, bool ``[R]``.
+        unfunded: Rows whose A did not fit into the budget, bool ``[R]``.
+        step_s: Predicted seconds of the step.
+        rate: Expected tokens per second, weighted.
+        base_rate: The same without the throughput phase.
+    """
+
+    order: Integers
+    taken: Integers
+    slo_nodes: Integers
+    needed: Floats
+    expected: Floats
+    hopeless: Bools
+    unfunded: Bools
+    step_s: float
+    rate: float
+    base_rate: float
+
+    @property
+    def total(self) -> int:
+        """Drafted tokens in the pass."""
+        return int(self.taken.sum())
+
+    @property
+    def short(self) -> Bools:
+        """Rows with hope that may expect less than they need, bool ``[R]``."""
+        return ~self.hopeless & (self.expected < self.needed - _ROUNDING)
+
+    def nodes(self, row: int) -> Integers:
+        """Chosen nodes of a row, ascending, the root not among them."""
+        chosen: Integers = np.sort(self.order[row, : self.taken[row]])
+        return chosen
+
+
+def select(
+    rows: Sequence[Candidates], step_s: Floats, other_s: float = 0.0, least_gain: float = 0.0
+) -> Selection:
+    """Select twice: A is taken at the length of the shortest step, then at the one that follows from it.
+
+    Where what pays would make the step too long for somebody's promises, the step is bounded.
+
+    Args:
+        rows: At least one.
+        step_s: Seconds of the step with 0, 1, … drafted tokens, drafting included; its length less one
+            is the budget.
+        other_s: More seconds of the same step that bring these rows nothing (prompts of others): they
+            count for needs, not for what pays.
+        least_gain: Share by which tokens per second must rise for the throughput phase to add anything.
+    """
+    problem = _Problem(rows, step_s, (other_s, least_gain))
+    found = problem.twice()
+    if problem.free or not found.failing:
+        return problem.selection(found)
+    needs = problem.twice(0.0)
+    if needs.failing < found.failing:
+        longest = problem.longest(needs)
+        found = problem.solve(longest, longest)
+    return problem.selection(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Solution:
+    """One round: as :class:`Selection`, and how many rows may expect less than they need."""
+
+    taken: Integers
+    slo_nodes: Integers
+    needed: Floats
+    hopeless: Bools
+    unfunded: Bools
+    step_s: float
+    rates: tuple[float, float]
+    failing: int
+
+
+class _Problem:
+    """The rows' nodes by falling f, side by side: R rows, C nodes at most.
+
+    Attributes:
+        free: No row needs anything.
+    """
+
+    def __init__(self, rows: Sequence[Candidates], step_s: Floats, options: tuple[float, float]) -> None:
+        self._step_s, (self._other_s, self._least_gain) = step_s, options
+        counts: Integers = np.array([len(row.f) for row in rows]) - 1
+        columns = np.arange(int(counts.max()))
+        real: Bools = columns < counts[:, None]
+        flat = np.full(real.shape, -1.0)
+        flat[real] = np.concatenate([row.f[1:] for row in rows])
+        order = np.argsort(-flat, axis=1, kind="stable")  # equal ones by index: parents first
+        f = np.maximum(np.take_along_axis(flat, order, axis=1), 0.0)
+        self._order: Integers = order + 1
+        self._sums: Floats = np.cumsum(np.concatenate([np.ones((len(rows), 1)), f], axis=1), axis=1)
+        self._weights: Floats = np.array([row.weight for row in rows])
+        worth = (f * self._weights[:, None])[real]
+        best = np.argsort(-worth, kind="stable")
+        self._worth: Floats = worth[best]  # of all nodes, falling
+        self._owner, self._place = (index[best] for index in np.nonzero(real))
+        self._most: Floats = np.array([row.levels for row in rows]) + 1.0
+        self._reach = _gather(self._sums, np.minimum(counts, [row.n_max for row in rows]))
+        self._lost: Bools = np.array([row.need.lost for row in rows])
+        self._lines = _lines([row.need.lines for row in rows])
+        self._least = _lines([row.need.lines if row.need.least is None else row.need.least for row in rows])
+        self.free = not self._lost.any() and not any(row.need.lines for row in rows)
+
+    def twice(self, limit_s: float = math.inf) -> _Solution:
+        """A at the shortest step, and again at the one that followed; the throughput phase is bounded."""
+        first = self.solve(float(self._step_s[0]) + self._other_s, limit_s)
+        return first if self.free else self.solve(first.step_s, limit_s)
+
+    def solve(self, assumed_s: float, limit_s: float) -> _Solution:
+        """Both phases.
+
+        Args:
+            assumed_s: Length of the step at which needs are taken.
+            limit_s: Length that the throughput phase does not exceed.
+        """
+        budget = len(self._step_s) - 1
+        needed = _highest(self._lines, assumed_s)
+        wanted, hopeless = self._wanted(needed, assumed_s)
+        slo_nodes, unfunded = _fund(needed, wanted, budget)
+        used = int(slo_nodes.sum())
+        base = float(_gather(self._sums, slo_nodes) @ self._weights)
+        taken, length, rate = slo_nodes, float(self._step_s[used]), base / float(self._step_s[used])
+        both = rate, rate
+        if length + self._other_s < limit_s and used < budget:
+            taken, length, rate = self._add(slo_nodes, base, limit_s - self._other_s)
+            both = rate, both[1]
+        length += self._other_s
+        short = _gather(self._sums, taken) < _highest(self._lines, length) - _ROUNDING
+        failing = int((short | hopeless).sum())
+        return _Solution(taken, slo_nodes, needed, hopeless, unfunded, length, both, failing)
+
+    def _add(self, slo_nodes: Integers, base: float, limit_s: float) -> tuple[Integers, float, float]:
+        """Throughput phase: nodes of each row, seconds of the step, expected tokens per second."""
+        used = int(slo_nodes.sum())
+        left = (self._place >= slo_nodes[self._owner]).nonzero()[0][: len(self._step_s) - 1 - used]
+        tokens = np.empty(len(left) + 1)
+        tokens[0], tokens[1:] = base, self._worth[left]
+        step_s = self._step_s[used : used + len(tokens)]
+        rates = tokens.cumsum() / step_s
+        rates[1:][step_s[1:] > limit_s] = 0.0
+        count = int(rates.argmax())
+        if rates[count] < rates[0] * (1.0 + self._least_gain):
+            count = 0
+        taken = slo_nodes + np.bincount(self._owner[left[:count]], minlength=len(slo_nodes))
+        return taken, float(step_s[count]), float(rates[count])
+
+    def longest(self, solution: _Solution) -> float:
+        """Length of the step up to which every row that gets what it needs from a selection still does."""
+        bases, slopes = self._lines
+        expected = _gather(self._sums, solution.taken)
+        served = ~solution.hopeless & (expected >= _highest(self._lines, solution.step_s) - _ROUNDING)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lengths = np.where(slopes > 0.0, (expected[:, None] - bases) / slopes, math.inf)[served]
+        return max(solution.step_s, float(lengths.min(initial=math.inf)))
+
+    def selection(self, solution: _Solution) -> Selection:
+        """What is told about a round."""
+        return Selection(
+            order=self._order,
+            taken=solution.taken,
+            slo_nodes=solution.slo_nodes,
+            needed=solution.needed,
+            expected=_gather(self._sums, solution.taken),
+            hopeless=solution.hopeless,
+            unfunded=solution.unfunded,
+            step_s=solution.step_s,
+            rate=solution.rates[0],
+            base_rate=solution.rates[1],
+        )
+
+    def _wanted(self, needed: Floats, assumed_s: float) -> tuple[Integers, Bools]:
+        """Nodes that each row's need asks for, and which rows are past help."""
+        least = _highest(self._least, assumed_s)
+        hopeless = self._lost | (self._reach < np.minimum(least, self._most) - _ROUNDING)
+        target = np.minimum(np.minimum(needed, self._most), self._reach)
+        target[hopeless] = 1.0
+        return (self._sums < target[:, None] - _ROUNDING).sum(axis=1), hopeless
+
+
+def _fund(needed: Floats, wanted: Integers, budget: int) -> tuple[Integers, Bools]:
+    """Hand out the budget by falling need: nodes of each row, and who got none of what it asked for."""
+    taken, unfunded = wanted.copy(), np.zeros(len(wanted), dtype=np.bool_)
+    if taken.sum() <= budget:
+        return taken, unfunded
+    for i in np.argsort(-needed, kind="stable").tolist():
+        if taken[i] > budget:
+            taken[i], unfunded[i] = 0, True
+        budget -= int(taken[i])
+    return taken, unfunded
+
+
+def _lines(rows: Sequence[tuple[Line, ...]]) -> tuple[Floats, Floats]:
+    """Bases and slopes, float64 ``[R, lines]``; what is missing asks for nothing."""
+    width = max(map(len, rows))
+    both = np.array([(*lines, *[_NOTHING] * (width - len(lines))) for lines in rows])
+    both = both.reshape(len(rows), width, 2)
+    return both[:, :, 0], both[:, :, 1]
+
+
+def _highest(lines: tuple[Floats, Floats], step_s: float) -> Floats:
+    """Of each row's lines the highest one at a step of this length; at least 1."""
+    bases, slopes = lines
+    highest: Floats = np.max(bases + slopes * step_s, axis=1, initial=1.0)
+    return highest
+
+
+def _gather(table: Floats, columns: Integers) -> Floats:
+    """One entry of each row."""
+    entries: Floats = table.ravel()[np.arange(0, table.size, table.shape[1]) + columns]
+    return entries
