@@ -1,0 +1,127 @@
+"""The trees of a step side by side, so that whole-step arithmetic is a few array operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specbatch.tree import TokenTree
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forest:
+    """T trees with n nodes together; nodes are numbered through, those of a tree lie together.
+
+    Attributes:
+        starts: First node of each tree, its root, and the end, int64 ``[T + 1]``.
+        owners: Tree of each node, int64 ``[n]``.
+        tokens: Token of each node, int64 ``[n]``.
+        parents: Parent of each node, int64 ``[n]``; a root is its own.
+        depths: Edges above each node, int64 ``[n]``.
+        ranks: Place of each node among its siblings, likeliest first, int64 ``[n]``.
+        reported: What the drafter said of each node's token given its parent, float64 ``[n]``.
+    """
+
+    starts: Integers
+    owners: Integers
+    tokens: Integers
+    parents: Integers
+    depths: Integers
+    ranks: Integers
+    reported: Floats
+
+    @classmethod
+    def of(cls, trees: Sequence[TokenTree]) -> Forest:
+        """Lay trees side by side.
+
+        Args:
+            trees: At least one.
+        """
+        sizes = [len(tree) for tree in trees]
+        starts = np.zeros(len(trees) + 1, dtype=np.int64)
+        np.cumsum(sizes, out=starts[1:])
+        owners = np.repeat(np.arange(len(trees)), sizes)
+        parents = np.concatenate([tree.parents for tree in trees]) + starts[owners]
+        parents[starts[:-1]] = starts[:-1]
+        reported = np.exp(np.concatenate([tree.log_probs for tree in trees]))
+        tokens = np.concatenate([tree.tokens for tree in trees])
+        depths = _depths(parents)
+        return cls(starts, owners, tokens, parents, depths, _ranks(parents, depths, reported), reported)
+
+    def __len__(self) -> int:
+        """n."""
+        return len(self.tokens)
+
+    def paths(self, conditional: Floats) -> Floats:
+        """Products along the paths from the roots, float64 ``[n]``; 1 for roots.
+
+        Args:
+            conditional: A number for each node, float64 ``[n]``; those of roots are not looked at.
+        """
+        products = np.ones(len(self))
+        for depth in range(1, int(self.depths.max()) + 1):
+            here = np.flatnonzero(self.depths == depth)
+            products[here] = products[self.parents[here]] * conditional[here]
+        return products
+
+    def capped(self, conditional: Floats) -> Floats:
+        """Scale siblings down whose numbers add up to more than 1: at most one of them is accepted."""
+        below = self.depths > 0
+        sums = np.bincount(self.parents[below], conditional[below], minlength=len(self))
+        scaled: Floats = conditional / np.maximum(1.0, sums)[self.parents]
+        return scaled
+
+    def reached(self, chosen: Sequence[Sequence[int]]) -> tuple[Integers, NDArray[np.bool_]]:
+        """Candidates that the target decided about, and how.
+
+        Args:
+            chosen: For each tree the tokens that the target chose from its root on, in order.
+
+        Returns:
+            Nodes whose parent was accepted, int64 ``[k]``, by depth, and whether they were too, bool ``[k]``.
+        """
+        longest = max(map(len, chosen), default=0)
+        wanted = np.array([[*tokens, *[-1] * (longest - len(tokens))] for tokens in chosen])
+        accepted = self.starts[:-1].copy()  # deepest accepted node of each tree, -1 once its path has ended
+        nodes, verdicts = [], []
+        for depth in range(longest):
+            due = wanted[self.owners, depth]
+            found = np.flatnonzero((self.parents == accepted[self.owners]) & (self.depths > 0) & (due >= 0))
+            if not len(found):
+                break
+            right = self.tokens[found] == due[found]
+            nodes.append(found)
+            verdicts.append(right)
+            accepted[:] = -1
+            accepted[self.owners[found[right]]] = found[right]
+        if not nodes:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
+        return np.concatenate(nodes), np.concatenate(verdicts)
+
+
+def _depths(parents: Integers) -> Integers:
+    """Edges above each node: how often one can go up from it."""
+    depths = np.zeros(len(parents), dtype=np.int64)
+    here = np.arange(len(parents))
+    while (moved := parents[here] != here).any():
+        depths += moved
+        here = parents[here]
+    return depths
+
+
+def _ranks(parents: Integers, depths: Integers, reported: Floats) -> Integers:
+    """Place among siblings by falling probability; ties by index."""
+    keys = np.where(depths > 0, parents, -1)
+    order = np.lexsort((-reported, keys))
+    sorted_keys = keys[order]
+    places = np.arange(len(order))
+    first = np.maximum.accumulate(np.where(np.diff(sorted_keys, prepend=-2) != 0, places, 0))
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = places - first
+    return ranks
