@@ -56,9 +56,12 @@ def judge(summary: Summary, config: JobConfig) -> tuple[ExitCode, str]:
     total = summary["rows"]["total"]
     allowed = config.allowed_failures(total)
     if failed > allowed:
+        ends = (
+            "failed or were truncated" if counts.get(Status.TRUNCATED.value) and config.fail_on else "failed"
+        )
         return (
             ExitCode.ROW_FAILURES,
-            f"{failed} of {total} rows failed (max_failures = {config.max_failures})",
+            f"{failed} of {total} rows {ends} (max_failures = {config.max_failures})",
         )
     attainment = summary["slo"]["attainment"]
     if config.min_attainment is not None and attainment is not None and attainment < config.min_attainment:

@@ -14,6 +14,7 @@ from specbatch.job.host import RunClock, WorkDone
 from specbatch.job.outcome import RunOutcome, judge
 from specbatch.models.files import ModelFiles
 from specbatch.progress import Reporter
+from specbatch.report.failures import failures
 from specbatch.report.summary import Summary, read_summary
 from specbatch.signals import Interrupts
 from specbatch.table.manifest import Attempt, Finished, Manifest
@@ -57,6 +58,8 @@ def finished_before(
     else:
         refuse_mismatch(directory.path, manifest.identity, identity(config, files))
     refuse_other_device(directory.path, manifest, config)
+    if set(config.fail_on) != set(manifest.fail_on):
+        summary = {**summary, "failures": failures(directory.results, config.fail_on)}
     code, verdict = judge(summary, config)
     return RunOutcome(directory.path, code, summary, verdict, ran=False)
 

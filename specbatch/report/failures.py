@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from specbatch.errors import StorageError
 from specbatch.rows import Status
 
 EXAMPLES = 3
-_COLUMNS = ("row_index", "id", "status", "error_code", "error_message")
+_COLUMNS = ("row_index", "id", "status", "error_code", "error_message", "output_tokens")
 _WITH_TEXT = (Status.OK.value, Status.TRUNCATED.value)
 
 
@@ -33,28 +35,45 @@ class Failure(TypedDict):
     first: list[FailedRow]
 
 
-def failures(results: Path) -> list[Failure]:
+def failures(results: Path, fail_on: Collection[str] = ()) -> list[Failure]:
     """Reasons of failure, the most frequent first.
 
     Args:
         results: ``results.parquet``; streamed, so that a million long messages need no memory.
+        fail_on: Ends of rows with a text that the job counts as failures as well.
 
     Raises:
-        OSError: The file cannot be read.
-        pyarrow.ArrowException: It is damaged.
+        StorageError: The file cannot be read.
     """
+    fine = pa.array([status for status in _WITH_TEXT if status not in fail_on], pa.string())
     found: dict[tuple[str, str | None], Failure] = {}
-    with pq.ParquetFile(results) as file:
-        for batch in file.iter_batches(columns=list(_COLUMNS)):
-            failed = pc.invert(pc.is_in(batch.column("status"), value_set=pa.array(_WITH_TEXT)))
-            for row in batch.filter(failed).to_pylist():
-                reason = (row["status"], row["error_code"])
-                entry = found.setdefault(
-                    reason, {"status": reason[0], "code": reason[1], "rows": 0, "first": []}
-                )
-                entry["rows"] += 1
-                if len(entry["first"]) < EXAMPLES:
-                    entry["first"].append(
-                        {"row_index": row["row_index"], "id": row["id"], "message": row["error_message"]}
-                    )
+    for row in _failed_rows(results, fine):
+        reason = (row["status"], row["error_code"])
+        entry = found.setdefault(reason, {"status": reason[0], "code": reason[1], "rows": 0, "first": []})
+        entry["rows"] += 1
+        if len(entry["first"]) < EXAMPLES:
+            entry["first"].append({"row_index": row["row_index"], "id": row["id"], "message": _message(row)})
     return sorted(found.values(), key=lambda entry: -entry["rows"])
+
+
+def unreadable(results: Path, error: Exception) -> StorageError:
+    """About results that were written and cannot be read."""
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return StorageError(f"{results}: cannot be read back: {reason}", "delete it and run again")
+
+
+def _failed_rows(results: Path, fine: pa.Array) -> Iterator[Mapping[str, Any]]:
+    try:
+        with pq.ParquetFile(results) as file:
+            for batch in file.iter_batches(columns=list(_COLUMNS)):
+                failed = pc.invert(pc.is_in(batch.column("status"), value_set=fine))
+                yield from batch.filter(failed).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(results, error) from error
+
+
+def _message(row: Mapping[str, Any]) -> str | None:
+    if row["status"] == Status.TRUNCATED.value:
+        return f"stopped at max_tokens = {row['output_tokens']}"
+    message: str | None = row["error_message"]
+    return message

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from specbatch.errors import StorageError
-from specbatch.report.failures import Failure, failures
+from specbatch.report.failures import Failure, failures, unreadable
 from specbatch.report.speculation import COLUMNS as SPECULATION_COLUMNS
 from specbatch.report.speculation import Speculation, rejected_energy, speculation
 from specbatch.rows import Status
@@ -115,7 +114,7 @@ def summarise(results: Path, manifest: Manifest) -> Summary:
     Raises:
         StorageError: The results cannot be read.
     """
-    table, failed = _read(results)
+    table = _read(results)
     seconds = sum(attempt.engine_seconds for attempt in manifest.attempts)
     device_seconds = sum(attempt.seconds for attempt in manifest.attempts)
     stats = _stats(manifest.attempts)
@@ -127,7 +126,7 @@ def summarise(results: Path, manifest: Manifest) -> Summary:
         "specbatch": manifest.specbatch,
         "model": manifest.model,
         "rows": _row_counts(table),
-        "failures": failed,
+        "failures": failures(results, manifest.fail_on),
         "tokens": _token_counts(table),
         "slo": _slo_counts(table),
         "rates": _rates(_computed_here(table), seconds, device_seconds),
@@ -163,13 +162,11 @@ def read_summary(path: Path) -> Summary | None:
     return cast("Summary", content) if is_ours else None
 
 
-def _read(results: Path) -> tuple[pa.Table, list[Failure]]:
+def _read(results: Path) -> pa.Table:
     try:
-        table = pq.read_table(results, columns=list(_COLUMNS), partitioning=None)
-        return table, failures(results)
+        return pq.read_table(results, columns=list(_COLUMNS), partitioning=None)
     except (OSError, pa.ArrowException) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise StorageError(f"{results}: cannot be read back: {reason}", "delete it and run again") from error
+        raise unreadable(results, error) from error
 
 
 def _stats(attempts: Sequence[Attempt]) -> dict[str, float | int | str | None]:

@@ -109,15 +109,18 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     facts = [("rows", f"{summary['rows']['total']:,}: {', '.join(ended) or 'none'}")]
     shared = f" ({tokens['cached_prompt']:,} shared)" if tokens["cached_prompt"] else ""
     facts.append(("tokens", f"{tokens['prompt']:,} prompt{shared}, {tokens['output']:,} output"))
-    if rates["output_tokens_per_s"] is not None:
+    if rates["output_tokens_per_s"]:
         speed = f"{_number(rates['output_tokens_per_s'])} output tokens/s"
         facts.append(("throughput", f"{speed} over {duration(summary['time']['engine_seconds'])}"))
+    else:
+        facts.append(("throughput", "-"))  # nothing was decoded: reused answers took no time of this run
     facts += _speculation(summary)
-    if slo["attainment"] is not None and rates["goodput_tokens_per_s"] is not None:
+    if slo["attainment"] is not None:
         kept = f"{slo['rows_attained']:,} of {slo['rows_with_slo']:,} rows kept all their promises"
         free = summary["rows"]["total"] - slo["rows_with_slo"]
         facts.append(("SLO", kept + (f"; {free:,} had none" if free else "")))
-        facts.append(("goodput", f"{_number(rates['goodput_tokens_per_s'])} tokens/s of rows that kept them"))
+        good = rates["goodput_tokens_per_s"]
+        facts.append(("goodput", f"{_number(good)} tokens/s of rows that kept them" if good else "-"))
     peak = summary["memory"].get("peak_resident_bytes")
     if isinstance(peak, int | float) and peak:
         facts.append(("memory", f"{peak / 2**20:,.0f} MiB peak"))

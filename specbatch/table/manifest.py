@@ -132,6 +132,12 @@ class Manifest(BaseModel):
         }
 
     @property
+    def fail_on(self) -> tuple[str, ...]:
+        """Ends of rows with a text that the job counts as failures as well."""
+        recorded = self.config.get("fail_on")
+        return tuple(map(str, recorded)) if isinstance(recorded, list) else ()
+
+    @property
     def elapsed(self) -> float:
         """Run clock at the latest moment any attempt is known to have been alive."""
         return max((attempt.began + attempt.seconds for attempt in self.attempts), default=0.0)

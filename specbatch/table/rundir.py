@@ -24,6 +24,10 @@ Files = Sequence[Mapping[str, object]]
 _LOCK = ".lock"
 _PROBE_SECONDS = 0.1
 _MADE = ("results.parquet", "summary.json", "decisions.parquet", "error.txt", "run.json")
+_OTHER_SETTINGS = (
+    "give another job over this table a directory of its own (--out, or `out` in the job file); "
+    "or continue with the same settings, or --fresh to start over"
+)
 # What may be there without a manifest: the remains of a run that was being cleared or begun.
 _REMAINS = frozenset({"parts", ".run.json.tmp", _LOCK})
 
@@ -155,7 +159,7 @@ def refuse_mismatch(
         )
         raise MismatchError(
             f"{directory} holds results of other settings ({listed})",
-            hint or "use the same settings to continue, another --out, or --fresh to start over",
+            hint or _OTHER_SETTINGS,
         )
 
 

@@ -73,7 +73,7 @@ def test_help_and_a_refused_command_import_nothing_heavy() -> None:
             "error: --max-tokens = 'x': input should be a valid integer",
             "",
         ),
-        (["t.parquet", "--policy", "auto"], "error: --policy = 'auto': available: 'off'", ""),
+        (["t.parquet", "--policy", "auto"], "error: --policy = 'auto': available: off", ""),
         (["bad.toml"], "error: bad.toml: unknown setting `max_token`", "hint: did you mean `max_tokens`?"),
         (
             ["bad.toml", "bad.toml"],
@@ -121,7 +121,7 @@ def test_a_job_with_the_default_model_from_flags_to_summary(tmp_path: Path) -> N
     first = specbatch("run", "t.parquet", *flags, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     summary = json.loads(first.stdout)
-    assert (summary["schema_version"], summary["exit_code"], summary["run_directory"]) == (1, 0, "t.out")
+    assert (summary["schema_version"], summary["exit_code"], summary["run_directory"]) == (2, 0, "t.out")
     assert summary["rows"]["by_status"]["rejected"] == 1
     assert "\r" not in first.stderr
     rows = pq.read_table(tmp_path / "t.out" / "results.parquet").to_pylist()

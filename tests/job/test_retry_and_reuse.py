@@ -97,6 +97,18 @@ def test_when_everything_is_reused_no_model_is_loaded(tmp_path: Path) -> None:
     assert world.opened == 0
 
 
+def test_the_listing_of_failures_is_that_of_the_present_command(tmp_path: Path) -> None:
+    config = save_job(tmp_path, {"prompt": [f"prompt {number}" for number in range(20)]})
+    first = run(config)
+    cut = first.summary["rows"]["by_status"]["truncated"]
+    assert cut > 3
+    assert first.summary["failures"] == []
+    strict = run(config.model_copy(update={"fail_on": ("truncated",)}))
+    assert (strict.ran, strict.exit_code) == (False, ExitCode.ROW_FAILURES)
+    (failure,) = strict.summary["failures"]
+    assert (failure["status"], failure["rows"], len(failure["first"])) == ("truncated", cut, 3)
+
+
 def test_reuse_refuses_other_settings_by_name(tmp_path: Path) -> None:
     old = save_job(tmp_path / "old", {"prompt": ["a"]})
     run(old)

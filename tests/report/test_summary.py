@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -160,6 +161,7 @@ def test_failures_are_counted_by_reason_with_the_first_rows(tmp_path: Path) -> N
             "status": ["rejected" if code else "ok" for code in codes[:20]] + ["error"],
             "error_code": codes,
             "error_message": [f"row {row}: bad" for row in range(21)],
+            "output_tokens": [0] * 21,
         }
     )
     pq.write_table(table, tmp_path / "r", row_group_size=4)
@@ -167,6 +169,38 @@ def test_failures_are_counted_by_reason_with_the_first_rows(tmp_path: Path) -> N
     assert (first["status"], first["code"], first["rows"]) == ("rejected", "null_prompt", 10)
     assert [row["row_index"] for row in first["first"]] == [1, 3, 5]
     assert (second["code"], second["rows"]) == ("nan_logits", 1)
+
+
+def test_truncated_rows_are_listed_where_they_count_as_failed(tmp_path: Path, summary: Summary) -> None:
+    (expired,) = summary["failures"]
+    cut, also = failures(tmp_path / "r", fail_on=["truncated"])
+    assert (cut["status"], cut["code"], cut["rows"]) == ("truncated", None, 1)
+    assert cut["first"] == [{"row_index": 1, "id": "a", "message": "stopped at max_tokens = 30"}]
+    assert also == expired
+    config = JobConfig(input=("x",), fail_on=("truncated",))
+    manifest = Manifest.create(config, {}, {}, [], 0.0)
+    assert summarise(tmp_path / "r", manifest)["failures"] == [cut, also]
+    code, reason = judge(summary, config)
+    assert reason == "2 of 5 rows failed or were truncated (max_failures = 0)"
+    stream = io.StringIO()
+    listed: Summary = {**summary, "failures": [cut, also]}
+    print_summary(listed, Ending(Path("jobs.out"), code, reason), stream, 80)
+    assert (
+        "failed      2 rows, by reason:\n  1 row truncated\n      row 1 (id a): stopped at"
+        in stream.getvalue()
+    )
+
+
+def test_a_run_that_decoded_nothing_has_no_throughput(summary: Summary) -> None:
+    rates = {**summary["rates"], "output_tokens_per_s": 0.0, "goodput_tokens_per_s": None}
+    idle = cast("Summary", {**summary, "rates": rates})
+    stream = io.StringIO()
+    print_summary(idle, Ending(Path("jobs.out"), 0, ""), stream, 80)
+    lines = stream.getvalue().splitlines()
+    assert [line.split() for line in lines if line.startswith(("throughput", "goodput"))] == [
+        ["throughput", "-"],
+        ["goodput", "-"],
+    ]
 
 
 def test_a_summary_of_another_version_is_computed_again(tmp_path: Path, summary: Summary) -> None:
