@@ -52,13 +52,36 @@ def test_rate_counts_this_attempt_only() -> None:
 
 
 def test_durations_have_two_units_at_most() -> None:
-    assert [duration(seconds) for seconds in (0.4, 59.6, 75, 3600, 7380)] == [
+    assert [duration(seconds) for seconds in (0.4, 59.6, 75, 3600, 7380, 1e6)] == [
         "0s",
         "1m00s",
         "1m15s",
         "1h00m",
         "2h03m",
+        "11d13h",
     ]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_fields_of_the_bar_stay_where_they_are(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    live = LiveReporter(Console(file=stream, force_terminal=True, width=width, color_system=None))
+    moment = [0.0]
+    monkeypatch.setattr("specbatch.progress.live.Rate", lambda tally: Rate(tally, lambda: moment[0]))
+    tally = Tally(total=100_000, done=7)
+    live.begin(tally)
+    lines: list[str] = []
+    for done, tokens, failed in ((7, 0, 0), (8, 3, 0), (123, 99_000, 0), (99_999, 2_000_000, 41)):
+        tally.done, tally.failed, tally.slo_met, moment[0] = done, failed, done - 7, moment[0] + 100
+        live._drawn = 0.0
+        live.tick(Snapshot("running", 1 + done // 4000, 5, tokens))
+        found = live._progress.make_tasks_table(live._progress.tasks)
+        lines.append("".join(segment.text for segment in live._progress.console.render(found)).rstrip())
+    live.close()
+    for word in ("running", "/100000", " tok/s", "  ETA", "  SLO"):
+        assert len({line.index(word) for line in lines}) == 1, lines
+    assert max(map(len, lines)) <= width
+    assert "41 failed" in lines[-1]
 
 
 def test_a_terminal_gets_a_bar_and_a_file_gets_lines_whatever_colours_are_forced(

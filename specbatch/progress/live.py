@@ -22,13 +22,15 @@ class LiveReporter:
     """
 
     def __init__(self, console: Console) -> None:
+        is_wide = console.width >= _WIDE
+        # On a wide terminal the bar takes the room that is left, on a narrow one the numbers do.
+        numbers = Column(no_wrap=True, overflow="ellipsis", ratio=None if is_wide else 1)
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            # The numbers matter more than the bar, which takes what is left.
-            BarColumn(bar_width=None if console.width >= _WIDE else 10),
+            BarColumn(bar_width=None if is_wide else 10),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
+            TextColumn("{task.fields[detail]}", table_column=numbers),
         )
         self._progress = Progress(
             *columns, console=console, refresh_per_second=4, transient=True, expand=True
@@ -58,7 +60,7 @@ class LiveReporter:
         if now - self._drawn < _REFRESH_S or self._tally is None or self._rate is None:
             return
         self._drawn = now
-        detail = self._rate.describe(snapshot, short=self._progress.console.width < _WIDE)
+        detail = self._rate.fields(snapshot, narrow=self._progress.console.width < _WIDE)
         self._progress.update(self._task, completed=self._tally.done, detail=detail)
 
     def close(self) -> None:

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 
+_LONGEST_S = 99 * 86400
+"""From here on a time to go is a guess that needs no number."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What the engine reports after a step.
@@ -74,18 +78,12 @@ class Rate:
             eta_s=(self._tally.total - self._tally.done) * elapsed / done if done else None,
         )
 
-    def describe(self, snapshot: Snapshot | None, short: bool = False) -> str:
-        """Tokens per second, rows in flight, time left and attainment, as far as known.
-
-        Args:
-            snapshot: The engine's latest.
-            short: For narrow terminals: without rows in flight.
-        """
+    def describe(self, snapshot: Snapshot | None) -> str:
+        """Tokens per second, rows in flight, time left and attainment, as far as known."""
         pace = self.pace(snapshot)
         parts: list[str] = []
         if snapshot is not None:
-            parts.append(f"{pace.tokens_per_s:.0f} tokens/s")
-            parts += [] if short else [f"{snapshot.rows_in_flight} in flight"]
+            parts += [f"{pace.tokens_per_s:.0f} tokens/s", f"{snapshot.rows_in_flight} in flight"]
         if pace.eta_s is not None:
             parts.append(f"ETA {duration(pace.eta_s)}")
         if self._tally.failed:
@@ -94,11 +92,30 @@ class Rate:
             parts.append(f"SLO {self._tally.attainment:.0%}")
         return ", ".join(parts)
 
+    def fields(self, snapshot: Snapshot, narrow: bool = False) -> str:
+        """The same for a line that redraws itself: whatever the numbers, each stays in its place.
+
+        Args:
+            snapshot: The engine's latest.
+            narrow: Without rows in flight; with failures only when there are some.
+        """
+        pace, failed, attainment = self.pace(snapshot), self._tally.failed, self._tally.attainment
+        eta = "-" if pace.eta_s is None else duration(pace.eta_s) if pace.eta_s < _LONGEST_S else ">99d"
+        met = "-" if attainment is None else f"{attainment:.0%}"
+        parts = [f"{pace.tokens_per_s or 0:5.0f} tok/s", f"ETA {eta:>6}", f"SLO {met:>4}"]
+        if not narrow:
+            parts = [parts[0], f"{snapshot.rows_in_flight:4d} in flight", *parts[1:], f"{failed:4d} failed"]
+        elif failed:
+            parts.append(f"{failed} failed")
+        return "  ".join(parts)
+
 
 def duration(seconds: float) -> str:
     """``75`` → ``1m15s``; at most two units."""
     whole = round(seconds)
     hours, minutes = whole // 3600, whole // 60 % 60
+    if hours >= 100:
+        return f"{hours // 24}d{hours % 24:02d}h"
     if hours:
         return f"{hours}h{minutes:02d}m"
     return f"{minutes}m{whole % 60:02d}s" if minutes else f"{whole}s"
