@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-
 _LONGEST_S = 99 * 86400
 """From here on a time to go is a guess that needs no number."""
 
