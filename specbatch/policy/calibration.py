@@ -16,13 +16,12 @@ numbers and a few for each row in flight.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specbatch.policy.calibration_error import CalibrationError
-from specbatch.policy.forest import Floats, Forest, Integers
+from specbatch.policy.forest import Drafts, Floats, Integers
 from specbatch.rows import Row
 
 SOURCES = 4
@@ -38,22 +37,6 @@ _GROUP_WINDOW, _GROUP_DOUBT = 64.0, 2.0
 _CHANCE = 5.0
 _LEAST = 1e-4
 """No probability is below this, nor above one minus it."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Drafts:
-    """The drafts of a step.
-
-    Attributes:
-        forest: Their trees, T of them.
-        rows: The row of each.
-        sources: Who proposed each node: 0 a drafter that is alone, else 1 the first of two, 2 the
-            second, 3 both; int64 ``[n]``.
-    """
-
-    forest: Forest
-    rows: Sequence[Row]
-    sources: Integers
 
 
 class Calibration:
@@ -73,7 +56,7 @@ class Calibration:
         self._error = CalibrationError(drafter)
 
     def conditional(self, drafts: Drafts) -> Floats:
-        """Probability that each node is accepted once its parent is, float64 ``[n]``; siblings sum to 1 at most."""
+        """Probability that a node is accepted once its parent is, float64 ``[n]``; of siblings 1 at most."""
         return drafts.forest.capped(self._estimate(drafts)[2])
 
     def paths(self, drafts: Drafts) -> Floats:
@@ -190,8 +173,7 @@ class _Trust:
         counts = np.bincount(records, minlength=self._sums.shape[1])
         self._sums *= np.maximum(0.75, (1.0 - 1.0 / self._window) ** counts)
         news = (np.ones_like(hits), hits, expected, expected * (1.0 - expected))
-        for total, more in zip(self._sums, news, strict=True):
-            total += np.bincount(records, more, minlength=len(total))
+        self._sums += [np.bincount(records, each, minlength=len(counts)) for each in news]
         seen, accepted, hoped, variance = self._sums
         surprise = (accepted - hoped) ** 2 / (variance + _LEAST)
         accepted, hoped, seen = accepted + self._doubt, hoped + self._doubt, seen + 2.0 * self._doubt

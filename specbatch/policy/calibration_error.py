@@ -36,14 +36,11 @@ class CalibrationError:
         reported, calibrated, hits = outcomes
         place = sources * _DEPTHS + np.minimum(depths, _DEPTHS) - 1
         ones = np.ones_like(hits)
-        for total, more in zip(
-            self._totals, (ones, hits, (reported - hits) ** 2, (calibrated - hits) ** 2), strict=True
-        ):
-            total += np.bincount(place, more, minlength=len(total))
+        errors = (reported - hits) ** 2, (calibrated - hits) ** 2
+        self._totals += [_summed(place, each, self._totals[0]) for each in (ones, hits, *errors)]
         for bins, predicted in zip(self._bins, (reported, calibrated), strict=True):
             at = place * _BINS + np.minimum((predicted * _BINS).astype(np.int64), _BINS - 1)
-            for total, more in zip(bins, (ones, predicted, hits), strict=True):
-                total += np.bincount(at, more, minlength=total.size).reshape(total.shape)
+            bins[:] += [_summed(at, each, bins[0]) for each in (ones, predicted, hits)]
 
     def report(self) -> dict[str, object]:
         """By drafter and depth, and over all: candidates, accepted share, both predictions' errors.
@@ -75,3 +72,8 @@ class CalibrationError:
             "ece_reported": float(errors[0]),
             "ece": float(errors[1]),
         }
+
+
+def _summed(places: Integers, values: Floats, like: Floats) -> Floats:
+    """Sums of values by place, in the shape of another array."""
+    return np.bincount(places, values, minlength=like.size).reshape(like.shape)

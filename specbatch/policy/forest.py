@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specbatch.rows import Row
 from specbatch.tree import TokenTree
 
 Floats = NDArray[np.float64]
@@ -55,7 +57,7 @@ class Forest:
         return cls(starts, owners, tokens, parents, depths, _ranks(parents, depths, reported), reported)
 
     def __len__(self) -> int:
-        """n."""
+        """Number of nodes."""
         return len(self.tokens)
 
     def paths(self, conditional: Floats) -> Floats:
@@ -103,6 +105,27 @@ class Forest:
         if not nodes:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
         return np.concatenate(nodes), np.concatenate(verdicts)
+
+
+@dataclass(frozen=True, eq=False)
+class Drafts:
+    """What was proposed in a step, to T rows.
+
+    Attributes:
+        trees: All candidates of each row.
+        rows: The rows, in the same order.
+        sources: Who proposed each node of all trees: 0 a drafter that is alone, else 1 the first of two,
+            2 the second, 3 both; int64 ``[n]``.
+    """
+
+    trees: Sequence[TokenTree]
+    rows: Sequence[Row]
+    sources: Integers
+
+    @cached_property
+    def forest(self) -> Forest:
+        """The trees side by side."""
+        return Forest.of(self.trees)
 
 
 def _depths(parents: Integers) -> Integers:

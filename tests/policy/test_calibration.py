@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbatch.policy.calibration import Calibration, Drafts
-from specbatch.policy.forest import Forest
+from specbatch.policy.calibration import Calibration
+from specbatch.policy.forest import Drafts, Forest
 from specbatch.rows import Prompt, Row, SamplingParams
 from specbatch.tree import TokenTree
 from tests.trees import trees
@@ -24,8 +24,7 @@ def row(temperature: float = 0.0) -> Row:
 
 
 def drafts(some: Sequence[TokenTree], rows: Sequence[Row], source: int = 0) -> Drafts:
-    forest = Forest.of(some)
-    return Drafts(forest, rows, np.full(len(forest), source))
+    return Drafts(some, rows, np.full(sum(map(len, some)), source))
 
 
 def chain(probabilities: Sequence[float]) -> TokenTree:
