@@ -19,6 +19,7 @@ from pathlib import Path
 from specbatch import __version__
 from specbatch.hardware.memory import available_bytes, container_limit_bytes
 from specbatch.hardware.meters import Meter, find_meters
+from specbatch.hardware.processor import processor_name
 from specbatch.hardware.threads import usable_cores
 from specbatch.models.catalog import CATALOG, DEFAULT_MODEL
 from specbatch.models.files import cache_root
@@ -113,7 +114,7 @@ def examine() -> Checkup:
         executable=sys.executable,
         system=platform.platform(),
         packages=packages,
-        cpu=_cpu_name(),
+        cpu=processor_name(),
         cores=os.cpu_count() or 1,
         usable_cores=usable_cores(),
         memory_total=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
@@ -156,16 +157,6 @@ def _ask_torch() -> Torch:
 
 def _no_torch(reason: str) -> Torch:
     return Torch(reason, (), False, "torch cannot be used")
-
-
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
 
 
 def _disk(purpose: str, path: Path) -> Disk:

@@ -1,0 +1,257 @@
+"""What steps cost on this machine with this pair of models: measured points, and times between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, Protocol
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from specbatch.hardware.correction import PredictionError
+from specbatch.hardware.fingerprint import Fingerprint
+from specbatch.hardware.surface import Floats, Surface
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyPoint:
+    """Time of a target pass over ``tokens`` tokens of ``rows`` rows with ``context`` tokens each."""
+
+    tokens: int
+    rows: int
+    context: int
+    seconds: float
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPoint:
+    """Time of drafting trees of ``levels`` levels and one width for ``rows`` rows."""
+
+    rows: int
+    width: int
+    levels: int
+    seconds: float
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillPoint:
+    """Time of a target pass over ``tokens`` prompt tokens of one row."""
+
+    tokens: int
+    seconds: float
+    repeats: int
+
+
+class Costs(Protocol):
+    """Predicted times: a :class:`CostTable`, or one that is corrected while the run goes on."""
+
+    def verify_s(self, tokens: int, context: float, rows: int | None = None) -> float:
+        """Seconds of a target pass."""
+        ...
+
+    def verify_curve(self, most: int, context: float, rows: int) -> Floats:
+        """Seconds of target passes over 0 … ``most`` tokens."""
+        ...
+
+    def draft_s(self, rows: int, width: int) -> float:
+        """Seconds of one more draft level."""
+        ...
+
+    def draft_tree_s(self, rows: int, width: int, levels: int) -> float:
+        """Seconds of drafting whole trees."""
+        ...
+
+    def prefill_s(self, tokens: int) -> float:
+        """Seconds of a target pass over prompt tokens."""
+        ...
+
+    def step_s(self, tokens: int, context: float, rows: int, prefill: int) -> float:
+        """Seconds of a target pass that verifies and prefills."""
+        ...
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """A profile.
+
+    A pass over N tokens of R rows is taken to cost what N tokens of one row's tree cost, and the rest
+    of what R rows of one token each cost beyond R tokens of one row: their keys are read once for
+    every row. That is exact in both extremes, and never falls in N, R or context.
+
+    Attributes:
+        fingerprint: Of what it holds for.
+        verify: Measured passes, with ``rows`` 1 (a tree) or ``rows = tokens`` (plain decoding).
+        draft: Measured drafts; none without a drafter.
+        prefill: Measured chunks.
+        checks: Passes of several rows with trees, which the table was not made from.
+        bytes_per_token: Memory of a committed token: keys and values of target and drafter.
+        bytes_per_node: Memory of a drafted token while it is verified: the same, and its logits.
+        effort: ``short`` for the automatic profile of a first run, ``full`` for the command.
+        seconds: How long measuring took.
+        measured_at: When, ISO 8601.
+    """
+
+    fingerprint: Fingerprint
+    verify: tuple[VerifyPoint, ...]
+    draft: tuple[DraftPoint, ...]
+    prefill: tuple[PrefillPoint, ...]
+    checks: tuple[VerifyPoint, ...]
+    bytes_per_token: int
+    bytes_per_node: int
+    effort: Literal["short", "full"]
+    seconds: float
+    measured_at: str
+
+    def __post_init__(self) -> None:
+        points: tuple[VerifyPoint | DraftPoint | PrefillPoint, ...] = (*self.verify, *self.checks)
+        if not all(0.0 < point.seconds < np.inf for point in (*points, *self.draft, *self.prefill)):
+            raise ValueError("a measured time is not positive")
+        if len({point.tokens for point in self.verify if point.rows == 1}) < 2:
+            raise ValueError("a profile has target passes over at least two numbers of tokens")
+        if not self.prefill:
+            raise ValueError("a profile has at least one prefill chunk")
+
+    def verify_s(self, tokens: int, context: float, rows: int | None = None) -> float:
+        """Seconds of a target pass, the choice of the rows' next tokens included.
+
+        Args:
+            tokens: Tokens in the pass, roots included; 0 costs nothing.
+            context: Committed tokens of a row, mean over the rows of the pass.
+            rows: Rows they belong to; ``None``: each to a row of its own (plain decoding).
+        """
+        return float(self.verify_curve(tokens, context, tokens if rows is None else rows)[-1])
+
+    def verify_curve(self, most: int, context: float, rows: int) -> Floats:
+        """Seconds of target passes over 0, 1, … ``most`` tokens, float64 ``[most + 1]``.
+
+        As :meth:`verify_s`, in one go for selection; a pass over less tokens than rows has a row
+        for every token.
+        """
+        tokens = np.arange(1, most + 1, dtype=np.float64)
+        trees = self._trees.along(tokens, context)
+        extra = self._extra.along(np.minimum(tokens, rows), context)
+        return np.concatenate((np.zeros(1), trees + extra))
+
+    def draft_s(self, rows: int, width: int) -> float:
+        """Seconds of one more draft level: a pass in which ``rows`` trees expand ``width`` nodes each.
+
+        Raises:
+            ValueError: No drafter was measured.
+        """
+        return self._level.at(rows, width) if rows else 0.0
+
+    def draft_tree_s(self, rows: int, width: int, levels: int) -> float:
+        """Seconds of drafting ``rows`` trees of ``levels`` levels, catching up included.
+
+        Raises:
+            ValueError: No drafter was measured.
+        """
+        if not (rows and levels):
+            return 0.0
+        return self._first_level.at(rows, width) + (levels - 1) * self._level.at(rows, width)
+
+    def prefill_s(self, tokens: int) -> float:
+        """Seconds of a target pass over ``tokens`` prompt tokens of one row alone."""
+        return self._chunks.at(tokens, 1) if tokens else 0.0
+
+    def step_s(self, tokens: int, context: float, rows: int, prefill: int) -> float:
+        """Seconds of a pass that carries prompt tokens beside those it verifies: weights are read once."""
+        if not tokens:
+            return self.prefill_s(prefill)
+        beside = max(0.0, self.prefill_s(prefill) - self.prefill_s(1))
+        return self.verify_s(tokens, context, rows) + beside
+
+    @property
+    def check_error(self) -> PredictionError | None:
+        """How far the table is from the passes it was not made from; ``None`` without any."""
+        return PredictionError.of(
+            (self.verify_s(point.tokens, point.context, point.rows), point.seconds) for point in self.checks
+        )
+
+    def to_json(self) -> bytes:
+        """The file."""
+        return _ADAPTER.dump_json(self, indent=1) + b"\n"
+
+    @staticmethod
+    def from_json(content: bytes) -> CostTable:
+        """Read a file.
+
+        Raises:
+            ValueError: It is not a profile; says why.
+        """
+        try:
+            return _ADAPTER.validate_json(content)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+    @cached_property
+    def _trees(self) -> Surface:
+        """Tokens of one row, by tokens and context."""
+        return Surface.through(self._layout(trees=True))
+
+    @cached_property
+    def _extra(self) -> Surface:
+        """What rows cost beyond the tokens of one row, by rows and context; nothing for one row."""
+        trees = self._layout(trees=True)
+        surplus = {
+            place: max(0.0, seconds - trees[place])
+            for place, seconds in self._layout(trees=False).items()
+            if place in trees
+        }
+        contexts = {context for _, context in surplus} or {1}
+        return Surface.through({**surplus, **{(1, context): 0.0 for context in contexts}})
+
+    def _layout(self, *, trees: bool) -> dict[tuple[int, int], float]:
+        """(tokens, context) → seconds; a pass over one token is of either layout."""
+        return {
+            (point.tokens, point.context): point.seconds
+            for point in self.verify
+            if point.tokens == 1 or (point.rows == 1) == trees
+        }
+
+    @cached_property
+    def _first_level(self) -> Surface:
+        """Drafts up to the first level, by rows and width."""
+        shortest = {place: levels[0] for place, levels in self._drafts().items()}
+        return Surface.through(
+            {place: max(t - (n - 1) * self._rise(place), 0.0) for place, (n, t) in shortest.items()}
+        )
+
+    @cached_property
+    def _level(self) -> Surface:
+        """One more level, by rows and width."""
+        return Surface.through({place: self._rise(place) for place in self._drafts()})
+
+    def _rise(self, place: tuple[int, int]) -> float:
+        """Seconds per level at a number of rows and a width: never negative."""
+        (few, short), (many, long) = self._drafts()[place][0], self._drafts()[place][-1]
+        return max(0.0, (long - short) / (many - few)) if many > few else short / few
+
+    def _drafts(self) -> Mapping[tuple[int, int], list[tuple[int, float]]]:
+        """(rows, width) → levels and seconds, rising in levels.
+
+        Raises:
+            ValueError: No drafter was measured.
+        """
+        if not self.draft:
+            raise ValueError("the profile was measured without a drafter")
+        found: dict[tuple[int, int], list[tuple[int, float]]] = {}
+        for point in sorted(self.draft, key=lambda point: point.levels):
+            found.setdefault((point.rows, point.width), []).append((point.levels, point.seconds))
+        return found
+
+    @cached_property
+    def _chunks(self) -> Surface:
+        """Prompt tokens."""
+        points = sorted(self.verify, key=lambda point: -point.context)
+        single = {point.tokens: point.seconds for point in points if point.tokens == 1}
+        measured = {**single, **{point.tokens: point.seconds for point in self.prefill}}
+        return Surface.through({(tokens, 1): seconds for tokens, seconds in measured.items()})
+
+
+_ADAPTER = TypeAdapter(CostTable)
