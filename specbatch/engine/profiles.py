@@ -1,0 +1,185 @@
+"""Profiles in the cache: found by what they hold for, refused with a reason, measured when there is none."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from specbatch import __version__
+from specbatch.config import JobConfig
+from specbatch.draft.base import Drafter
+from specbatch.draft.head_build import find_head
+from specbatch.engine.build import Built, DraftNeeds
+from specbatch.engine.drafters import DraftPlan
+from specbatch.engine.profile_grid import SHORT
+from specbatch.engine.profiling import Subject, Watch, measure_costs
+from specbatch.errors import EngineError, StorageError
+from specbatch.hardware.cost import CostTable
+from specbatch.hardware.fingerprint import NO_DRAFTER, Fingerprint
+from specbatch.hardware.processor import processor_name
+from specbatch.hardware.threads import usable_cores
+from specbatch.models.config import ModelConfig
+from specbatch.models.files import ModelFiles, cache_root, weights_digest, write_atomically
+
+Absence = Literal["", "missing", "stale", "foreign", "damaged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A profile, or why there is none.
+
+    Attributes:
+        table: The profile.
+        path: Where it is, or would be.
+        absence: Kind of the reason; empty with a table.
+        reason: One line for people; empty with a table.
+    """
+
+    table: CostTable | None
+    path: Path
+    absence: Absence = ""
+    reason: str = ""
+
+
+def subject_of(
+    job: JobConfig,
+    files: ModelFiles,
+    config: ModelConfig,
+    built: Built,
+    plan: DraftPlan | None,
+    drafter: Drafter | None,
+) -> Subject:
+    """What a job's profile is about.
+
+    Args:
+        job: Threads, page size, prefill chunk, draft head.
+        files: The target.
+        config: Its shape.
+        built: Its executor.
+        plan: What drafts; ``None`` for plain decoding.
+        drafter: Made from that plan.
+    """
+    numerics = built.numerics
+    fingerprint = Fingerprint(
+        processor=torch.cuda.get_device_name() if numerics["device"] == "cuda" else processor_name(),
+        cores=usable_cores(),
+        threads=job.threads or usable_cores(),
+        device=numerics["device"],
+        dtype=numerics["dtype"],
+        kernels=numerics["kernels"],
+        page_size=job.page_size,
+        model=files.name,
+        model_digest=files.digest,
+        quantization=job.quantize or files.quantization,
+        drafter=NO_DRAFTER if drafter is None else drafter.name,
+        drafter_digest="" if plan is None else _drafter_digest(job, files, plan),
+        specbatch=__version__,
+    )
+    needs = DraftNeeds() if plan is None else plan.needs(job.page_size)
+    largest = None if plan is None else plan.shape
+    return Subject(fingerprint, config, built.executor, drafter, largest, needs, job.prefill_chunk)
+
+
+def find_profile(fingerprint: Fingerprint, directory: Path | None = None) -> Found:
+    """Look for the profile of a machine and its models.
+
+    Args:
+        fingerprint: What it must hold for.
+        directory: Where profiles are; default: in the cache.
+    """
+    directory = profile_directory() if directory is None else directory
+    path = directory / f"{fingerprint.key}.json"
+    try:
+        table = CostTable.from_json(path.read_bytes())
+    except FileNotFoundError:
+        return _absent(fingerprint, directory, path)
+    except (OSError, ValueError) as error:
+        what = " ".join(str(error).split())
+        return Found(None, path, "damaged", f"the profile {path} cannot be used: {what}")
+    differences = fingerprint.differences(table.fingerprint)
+    if differences:
+        return Found(None, path, "foreign", f"the profile {path} is another's: {', '.join(differences)}")
+    stale = fingerprint.stale(table.fingerprint)
+    if stale:
+        return Found(None, path, "stale", f"the profile is out of date: {stale}")
+    return Found(table, path)
+
+
+def save_profile(table: CostTable, directory: Path | None = None) -> Path:
+    """Keep a profile, in place of an earlier one of the same machine and models.
+
+    Raises:
+        StorageError: The cache cannot be written.
+    """
+    directory = profile_directory() if directory is None else directory
+    path = directory / f"{table.fingerprint.key}.json"
+    try:
+        write_atomically(path, table.to_json().decode())
+    except OSError as error:
+        raise StorageError(
+            f"the profile cannot be kept in {directory}: {error.strerror or error}",
+            "make room or set SPECBATCH_CACHE to a directory that can be written",
+        ) from error
+    return path
+
+
+def ensure_profile(
+    subject: Subject, report: Callable[[str], None], directory: Path | None = None, watch: Watch | None = None
+) -> Found:
+    """The profile of a run: the one in the cache, or a short one measured now and kept.
+
+    Nothing here ends a run: without a profile it decodes plainly.
+
+    Args:
+        subject: Machine and models, at rest.
+        report: Receives what is going on, a line each.
+        directory: Where profiles are; default: in the cache.
+        watch: Clock of the measurement.
+    """
+    found = find_profile(subject.fingerprint, directory)
+    if found.table is not None:
+        return found
+    report(f"measuring this machine for some seconds: {found.reason}")
+    try:
+        table = measure_costs(subject, SHORT, watch or Watch())
+    except EngineError as error:
+        return Found(None, found.path, found.absence, f"{found.reason}; {error.what}")
+    with contextlib.suppress(StorageError):  # a cache that is read-only costs the next run some seconds
+        save_profile(table, directory)
+    return Found(table, found.path)
+
+
+def profile_directory() -> Path:
+    """Where profiles are kept."""
+    return cache_root() / "profiles"
+
+
+def _absent(fingerprint: Fingerprint, directory: Path, path: Path) -> Found:
+    """No file of this name; there may be a profile of the same model on another machine."""
+    others = []
+    for other in sorted(directory.glob("*.json")):
+        with contextlib.suppress(OSError, ValueError):  # what cannot be read is nobody's profile
+            others.append(CostTable.from_json(other.read_bytes()).fingerprint)
+    related = [other for other in others if other.model_digest == fingerprint.model_digest]
+    if not related:
+        return Found(None, path, "missing", "there is no profile of this model yet")
+    nearest = min((fingerprint.differences(other) for other in related), key=len)
+    return Found(None, path, "foreign", f"the nearest profile is another's: {', '.join(nearest)}")
+
+
+def _drafter_digest(job: JobConfig, files: ModelFiles, plan: DraftPlan) -> str:
+    """Of the weights that draft; empty when there are none."""
+    if plan.model is not None:
+        return plan.model[0].digest
+    if plan.head is None:
+        return ""
+    path = find_head(files, job.draft_head)
+    assert path is not None, "the plan has a head"
+    return weights_digest(
+        sorted((*path.glob("*.safetensors"), *path.glob("*.bin"))) if path.is_dir() else [path]
+    )
