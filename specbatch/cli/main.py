@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from specbatch.errors import SpecbatchError, UsageError
+from specbatch.errors import EngineError, SpecbatchError, UsageError
 from specbatch.hardware.threads import prepare_environment
 from specbatch.signals import Interrupts
 
@@ -22,6 +22,13 @@ def main() -> None:
             app()
     except SpecbatchError as error:
         sys.exit(_tell(error))
+    except (ImportError, MemoryError) as error:
+        # Where memory is short, the libraries are the first not to get any.
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        hint = (
+            "raise the memory limit (ulimit -v, the container's); if it is not that, install specbatch again"
+        )
+        sys.exit(_tell(EngineError(f"out of memory, or the installation is damaged: {reason}", hint)))
     except OSError as error:
         # A path nobody may look at, or longer than the system takes; failing disks have errors of their own.
         if error.filename is None:

@@ -98,7 +98,8 @@ def run(
     with errors_as_events(flags):
         config = configure(inputs, flags)
         # What the job needs takes most of a second to import, and --help must not wait for it.
-        from specbatch.job.run import Start, Surroundings, run_job  # noqa: PLC0415
+        from specbatch.job.run import Start, run_job  # noqa: PLC0415
+        from specbatch.job.surroundings import Surroundings  # noqa: PLC0415
         from specbatch.progress import open_reporter  # noqa: PLC0415
 
         reporter = partial(open_reporter, log_format=config.log_format)

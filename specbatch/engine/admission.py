@@ -10,7 +10,7 @@ from specbatch.engine.feed import Feed, Host
 from specbatch.errors import RowFault
 from specbatch.rows import Row, Status
 from specbatch.schedule.scheduler import Scheduler
-from specbatch.schedule.waiting import WaitingRows
+from specbatch.schedule.waiting import WaitingRows, deadline_passed
 
 _LONGEST_NAP_S = 0.2
 
@@ -49,7 +49,7 @@ class Admission:
         if self._job.late != "drop":
             return
         now = self._host.now()
-        fault = RowFault("deadline_passed", "the deadline passed before the row was finished (late = drop)")
+        fault = deadline_passed()
         for row_index in self._waiting.take_expired(now):
             self._host.refuse(row_index, Status.EXPIRED, fault)
         scheduler = self._scheduler

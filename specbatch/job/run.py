@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import json
-import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specbatch.config import JobConfig
-from specbatch.errors import ConfigError, EngineError, SpecbatchError, UsageError
+from specbatch.errors import ConfigError, SpecbatchError, UsageError
 from specbatch.job.feed import TableFeed
 from specbatch.job.host import Rows, RunHost
+from specbatch.job.mishaps import mishap
 from specbatch.job.outcome import RunOutcome, StopRule, has_failures, judge
+from specbatch.job.promises import count_from_first_start, reminder
+from specbatch.job.refusals import refusals, refuse
 from specbatch.job.reuse import Donor
-from specbatch.job.state import Attempts, ModelResolver, claim, finished_before
+from specbatch.job.state import Attempts, claim, finished_before
+from specbatch.job.surroundings import Surroundings
 from specbatch.models.files import ModelFiles
-from specbatch.models.resolve import resolve_model
-from specbatch.progress import Reporter, Tally, open_reporter
+from specbatch.progress import Reporter, Tally
 from specbatch.report.summary import Summary, summarise
 from specbatch.signals import Interrupts
 from specbatch.table.atomic import write_text
@@ -39,33 +41,6 @@ from specbatch.table.spool import Spool
 
 if TYPE_CHECKING:  # the engine's room imports torch
     from specbatch.engine.feed import Engine
-
-EngineFactory = Callable[[JobConfig, ModelFiles, datetime], "Engine"]
-"""Job, model and first start of the run → engine."""
-
-
-def open_native_engine(config: JobConfig, files: ModelFiles, started: datetime) -> Engine:
-    """The engine of a real run; importing it takes seconds, so that is left until it is needed."""
-    from specbatch.engine.open import open_engine  # noqa: PLC0415
-
-    return open_engine(config, files, started)
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a job takes from outside; tests put in their own.
-
-    Attributes:
-        open_engine: Loads the model.
-        find_model: Finds or fetches its files.
-        open_reporter: Where progress goes.
-        wall: Unix time, seconds.
-    """
-
-    open_engine: EngineFactory = open_native_engine
-    find_model: ModelResolver = resolve_model
-    open_reporter: Callable[[], Reporter] = open_reporter
-    wall: Callable[[], float] = time.time
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,32 +143,65 @@ class _Run:
                 with interrupts.deferred():
                     self._take_over(start.reuse, rows)
                 interrupts.check()
-            if not rows.left.any():
-                return index.keys
-            self._reporter.phase("loading model")
-            engine = self._open_engine(files)
-            self._attempts.check_numerics(engine.numerics, started=not rows.left.all())
-            fetcher = RowFetcher(index, parser, spool)
-            feed = TableFeed(fetcher, engine.encoder.encode, rows.left)
-            stop = StopRule(interrupts, self._config)
-            with interrupts.deferred(), self._committing(rows, before, stop) as host:
-                stats = engine.run(feed, host)
-                self._attempts.record_stats(stats.as_dict())
-            stop.check()
+            if rows.left.any():
+                self._remind(rows)
+                fetcher = RowFetcher(index, parser, spool)
+                self._answer_left(files, interrupts, fetcher, rows, before, start)
             return index.keys
 
-    def _open_engine(self, files: ModelFiles) -> Engine:
-        started = datetime.fromtimestamp(self._attempts.manifest.epoch).astimezone()
+    def _answer_left(
+        self,
+        files: ModelFiles,
+        interrupts: Interrupts,
+        fetcher: RowFetcher,
+        rows: Rows,
+        before: Progress,
+        start: Start,
+    ) -> None:
+        """End the rows that are left, with an engine where one is needed."""
+        continued, now = not rows.left.all(), self._attempts.clock.now()
+        ended = None
+        if continued or start.retry_failed or start.reuse is not None:
+            ended = refusals(self._feed(files, fetcher, rows), self._config.late, now)
+        engine = self._open_engine(files, continued) if ended is None else None
+        stop = StopRule(interrupts, self._config)
+        with interrupts.deferred(), self._committing(rows, before, stop) as host:
+            if engine is None:
+                refuse(ended or [], host)
+            else:
+                self._attempts.engine_started()
+                stats = engine.run(TableFeed(fetcher, engine.encoder.encode, rows.left), host)
+                self._attempts.record_stats(stats.as_dict())
+        stop.check()
+
+    def _feed(self, files: ModelFiles, fetcher: RowFetcher, rows: Rows) -> TableFeed:
+        """Rows with an encoder that is opened when the first of them gets as far as that."""
+        opened = cache(lambda: self._around.open_encoder(self._config, files.directory, self._started))
+        return TableFeed(fetcher, lambda raw: opened().encode(raw), rows.left)
+
+    @property
+    def _started(self) -> datetime:
+        """First start of the run."""
+        return datetime.fromtimestamp(self._attempts.manifest.epoch).astimezone()
+
+    def _open_engine(self, files: ModelFiles, continued: bool) -> Engine:
+        """The engine, checked to compute what earlier attempts computed."""
+        self._reporter.phase("loading model")
         try:
-            engine = self._around.open_engine(self._config, files, started)
-        except MemoryError as error:
-            what = f"not enough memory for the model: {error}"
-            raise EngineError(
-                what, "lower --kv-memory, or free memory; the same command continues"
-            ) from error
+            engine = self._around.open_engine(self._config, files, self._started)
+        except SpecbatchError:
+            raise
+        except Exception as error:
+            raise mishap(self._directory.path, "the model cannot be loaded", error) from error
         if engine.notice:
             self._reporter.message(engine.notice)
+        self._attempts.check_numerics(engine.numerics, started=continued)
         return engine
+
+    def _remind(self, rows: Rows) -> None:
+        """A directory that holds a complete run is easily taken for a new one."""
+        if self._directory.results.exists() and count_from_first_start(self._table, self._config, rows):
+            self._reporter.message(reminder(int(rows.left.sum()), self._started))
 
     def finish(self, keys: Keys, interrupts: Interrupts) -> RunOutcome:
         """Put results and summary in place."""
@@ -250,7 +258,6 @@ class _Run:
         done = int(np.count_nonzero(~rows.left))
         tally = Tally(len(rows.left), done, before.failed, before.slo_met, before.slo_missed)
         host = RunHost(self._attempts.clock, rows, writer, tally, self._reporter, stop)
-        self._attempts.engine_started()
         host.keep_record(self._attempts.progressed)
         self._reporter.begin(tally)
         try:
@@ -260,11 +267,7 @@ class _Run:
             raise
         except Exception as error:
             host.commit()
-            log = self._directory.path / "error.txt"
-            write_text(log, traceback.format_exc())
-            reason = (str(error).splitlines() or [""])[0]
-            what = f"the engine failed: {type(error).__name__}: {reason}"
-            raise EngineError(what, f"details in {log}; the same command continues") from error
+            raise mishap(self._directory.path, "the engine failed", error) from error
         host.commit()
 
 

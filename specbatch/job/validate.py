@@ -12,14 +12,12 @@ from specbatch.config import JobConfig
 from specbatch.errors import ExitCode
 from specbatch.job.lookover import Fault, Lookover, Repeats, TextCheck, late_rows, missed_deadlines
 from specbatch.job.run import run_directory
+from specbatch.job.surroundings import open_encoder
 from specbatch.models.config import ModelConfig
 from specbatch.models.resolve import find_side_files
 from specbatch.table.index import RowIndex
 from specbatch.table.parse import RowParser
 from specbatch.table.reader import InputTable
-from specbatch.text.chat import ChatTemplate
-from specbatch.text.encoder import PromptEncoder
-from specbatch.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +165,8 @@ def _text_check(config: JobConfig, total: int, sample: int) -> TextCheck:
     side_files = find_side_files(config.model)
     if side_files is None:
         return TextCheck(None, 0, total, sample)
-    model = ModelConfig.from_directory(side_files)
-    template = ChatTemplate.load(side_files)
-    encoder = PromptEncoder(Tokenizer.load(side_files), template, model, config.system, config.raw_prompts)
-    return TextCheck(encoder, model.max_context, total, sample)
+    max_context = ModelConfig.from_directory(side_files).max_context
+    return TextCheck(open_encoder(config, side_files), max_context, total, sample)
 
 
 def _tiers(index: RowIndex, names: Sequence[str]) -> dict[str, int]:

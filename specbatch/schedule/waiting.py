@@ -12,6 +12,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from specbatch.errors import RowFault
+
 Late = Literal["answer", "drop"]
 
 
@@ -31,6 +33,11 @@ class Urgency(NamedTuple):
     priority: int
     arrival: float
     row_index: int
+
+
+def deadline_passed() -> RowFault:
+    """Why a row ends ``expired``."""
+    return RowFault("deadline_passed", "the deadline passed before the row was finished (late = drop)")
 
 
 class WaitingRows:

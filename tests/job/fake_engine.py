@@ -18,7 +18,8 @@ import numpy as np
 
 from specbatch.config import JobConfig
 from specbatch.errors import RowFault, SpecbatchError
-from specbatch.job.run import Surroundings, run_job
+from specbatch.job.run import run_job
+from specbatch.job.surroundings import Surroundings
 from specbatch.models.files import ModelFiles
 from specbatch.progress import Snapshot
 from specbatch.rows import Answer, FinishReason, Prompt, RawPrompt, Status
@@ -146,11 +147,16 @@ class World:
     wall: Callable[[], float] = time.time
 
     def surroundings(self) -> Surroundings:
-        return Surroundings(self.open_engine, self.find_model, lambda: self.reporter, self.wall)
+        return Surroundings(
+            self.open_engine, self.find_model, lambda: self.reporter, self.wall, self.open_encoder
+        )
 
     def open_engine(self, _config: JobConfig, _files: ModelFiles, _started: datetime) -> Engine:
         self.opened += 1
         return cast("Engine", self.engine)
+
+    def open_encoder(self, _config: JobConfig, _directory: Path, _started: datetime) -> FakeEncoder:
+        return self.engine.encoder
 
     def find_model(
         self, spec: str, *, allow_download: bool = True, report: Callable[[str], None]

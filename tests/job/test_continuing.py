@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,6 +70,46 @@ def test_a_killed_attempt_is_told_of(tmp_path: Path) -> None:
     world = World()
     run(config, world)
     assert "the last attempt was killed; 16 tokens or more of its work are lost" in world.reporter.said
+
+
+PROMISES: list[tuple[dict[str, object], dict[str, object]]] = [
+    ({"deadline_s": [60.0, 60.0, 60.0]}, {}),
+    ({"arrival_s": [0.0, 0.0, 0.5]}, {}),
+    ({"ttft_slo_ms": [None, None, 100.0]}, {}),
+    ({}, {"tiers": {"standard": {"priority": 3, "deadline_s": 60}}}),
+]
+NONE: list[tuple[dict[str, object], dict[str, object]]] = [
+    ({}, {}),
+    ({"deadline": pa.array([10**9] * 3, pa.timestamp("s", "UTC"))}, {}),
+    ({"deadline_s": [60.0, 60.0, None]}, {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "warned"), [(*c, True) for c in PROMISES] + [(*c, False) for c in NONE]
+)
+def test_new_rows_in_the_directory_of_a_finished_run_are_told_since_when_their_promises_count(
+    tmp_path: Path, columns: dict[str, object], settings: dict[str, object], warned: bool
+) -> None:
+    table = pa.table({"prompt": ["a", "b", "c"], **columns})
+    config = save_job(tmp_path, {name: table[name] for name in table.column_names}, **settings)
+    pq.write_table(table.slice(0, 2), config.input[0])
+    first, second, third = World(wall=lambda: 1.75e9), World(), World()
+    run(config, first)
+    pq.write_table(table, config.input[0])
+    run(config, second)
+    run(config, third)
+    assert second.engine.served == [2]
+    for world in (first, third):
+        assert not [line for line in world.reporter.said if line.startswith("warning")]
+    (*warnings,) = [line for line in second.reporter.said if line.startswith("warning")]
+    assert len(warnings) == warned
+    if warned:
+        started = datetime.fromtimestamp(1.75e9).astimezone()
+        assert "for the 1 rows left deadline_s" in warnings[0]
+        assert f"its first start, {started:%Y-%m-%d %H:%M:%S %Z}" in warnings[0]
+        assert "--out" in warnings[0]
+        assert "--fresh" in warnings[0]
 
 
 @pytest.mark.parametrize("replaced", [False, True])

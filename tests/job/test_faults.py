@@ -19,7 +19,7 @@ from specbatch.text.encoder import PromptEncoder
 from specbatch.text.tokenizer import Tokenizer
 
 from .fake_engine import FakeEncoder, FakeEngine, World
-from .jobs import results, run, save_job
+from .jobs import manifest, results, run, save_job
 
 CONTEXT = 1000
 MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
@@ -155,7 +155,8 @@ def test_all_faults_together_leave_the_good_rows_as_they_are(
     assert [row["text"] for row in found[::2]] == undisturbed
     again = world()
     assert run(config, again, retry_failed=True).exit_code == ExitCode.ROW_FAILURES
-    assert len(again.engine.served) == len(names), "only they run, and fail again"
+    assert manifest(config)["attempts"][1]["rows"] == len(names), "only they are looked at, and fail again"
+    assert again.opened == 0
     assert [row["error_message"] for row in results(config)] == [row["error_message"] for row in found]
 
 

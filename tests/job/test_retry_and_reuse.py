@@ -97,6 +97,42 @@ def test_when_everything_is_reused_no_model_is_loaded(tmp_path: Path) -> None:
     assert world.opened == 0
 
 
+@pytest.mark.parametrize("prompts", [["a", "unspeakable", "b", None], ["unspeakable", None]])
+def test_no_model_is_loaded_for_rows_that_fail_again(tmp_path: Path, prompts: list[str | None]) -> None:
+    old = save_job(tmp_path / "old", {"prompt": prompts})
+    assert run(old).exit_code == ExitCode.ROW_FAILURES
+    before = results(old)
+    retry, reuse = World(), World()
+    outcome = run(old, retry, retry_failed=True)
+    assert (outcome.ran, outcome.exit_code) == (True, ExitCode.ROW_FAILURES)
+    assert [row["error_message"] for row in results(old)] == [row["error_message"] for row in before]
+    new = save_job(tmp_path / "new", {"prompt": prompts})
+    assert run(new, reuse, reuse=old.out).exit_code == ExitCode.ROW_FAILURES
+    assert [row["error_code"] for row in results(new)] == [row["error_code"] for row in before]
+    assert (retry.opened, reuse.opened) == (0, 0)
+    attempts = manifest(old)["attempts"]
+    assert [attempt["engine_seconds"] > 0 for attempt in attempts] == [True, False]
+    assert attempts[1]["rows"] == len(prompts) - sum(row["error_code"] is None for row in before)
+    world = tolerant()
+    assert run(old, world, retry_failed=True).summary["rows"]["by_status"]["rejected"] == prompts.count(None)
+    assert world.opened == 1, "a row that can be answered now needs it"
+
+
+def test_rows_that_are_too_late_again_need_no_model_either(tmp_path: Path) -> None:
+    table: dict[str, object] = {"prompt": ["a", "b"], "deadline_s": [None, -1.0]}
+    config = save_job(tmp_path, table, late="drop")
+    run(config, World(FakeEngine(choose=lambda rows: rows)))
+    part = save_job(tmp_path, {"prompt": ["a", "b", "c"], "deadline_s": [None, -1.0, -2.0]}, late="drop")
+    world = World()
+    run(part, world)
+    assert world.opened == 0
+    assert results(part)[2]["status"] == "expired"
+    assert results(part)[2]["error_code"] == "deadline_passed"
+    coming = save_job(tmp_path, {"prompt": ["a", "b", "c", ""], "arrival_s": [0.0, 0.0, 0.0, 1e6]})
+    run(coming, world)
+    assert world.opened == 1, "a row that has not arrived is the engine's to wait for"
+
+
 def test_the_listing_of_failures_is_that_of_the_present_command(tmp_path: Path) -> None:
     config = save_job(tmp_path, {"prompt": [f"prompt {number}" for number in range(20)]})
     first = run(config)

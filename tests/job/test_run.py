@@ -216,7 +216,9 @@ def test_a_model_that_does_not_fit_into_memory_is_one_line(tmp_path: Path) -> No
         def open_engine(self, _config: JobConfig, _files: ModelFiles, _started: datetime) -> Engine:
             raise MemoryError("Unable to allocate 9 GiB")
 
-    with pytest.raises(EngineError, match="not enough memory for the model: Unable to allocate 9 GiB"):
+    with pytest.raises(
+        EngineError, match="the model cannot be loaded: MemoryError: Unable to allocate 9 GiB"
+    ):
         run(job(tmp_path), Tight())
 
 
