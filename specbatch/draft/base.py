@@ -62,11 +62,13 @@ class Draft:
             is no proposal.
         passes: Passes of a draft model that this row took part in.
         flops: Floating-point operations charged to the row.
+        discarded: Candidates that were produced and are not in the tree: drafted, and never selected.
     """
 
     tree: TokenTree
     passes: int = 0
     flops: float = 0.0
+    discarded: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,4 +146,6 @@ def _joined(first: Draft, second: Draft, chain: bool) -> Draft:
         better = max((second.tree, first.tree), key=expected_accepted)
     else:
         better = TokenTree.merge(second.tree, first.tree)
-    return Draft(better, first.passes + second.passes, first.flops + second.flops)
+    produced = first.tree.size + first.discarded + second.tree.size + second.discarded
+    passes, flops = first.passes + second.passes, first.flops + second.flops
+    return Draft(better, passes, flops, produced - better.size)

@@ -161,8 +161,9 @@ def _check(request: DraftRequest, draft: Draft, vocab_size: int) -> None:
         raise ValueError(f"the root is token {tokens[0]}, the row ends with {last}")
     if tokens.max() >= vocab_size:
         raise ValueError(f"token {tokens.max()} is beyond the vocabulary of {vocab_size}")
-    if not (draft.passes >= 0 and 0.0 <= draft.flops < math.inf):
-        raise ValueError(f"costs of {draft.passes} passes and {draft.flops} FLOPs")
+    if not (draft.passes >= 0 and 0.0 <= draft.flops < math.inf and draft.discarded >= 0):
+        costs = f"{draft.passes} passes, {draft.flops} FLOPs and {draft.discarded} discarded tokens"
+        raise ValueError(f"costs of {costs}")
 
 
 def _root(request: DraftRequest) -> Draft:

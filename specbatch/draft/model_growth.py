@@ -153,16 +153,17 @@ def step_of(entries: Entries, table: PageTable, wanted: Sequence[int]) -> Step:
         table: Pages of all rows; those without entries take no part.
         wanted: Entries whose logits are due.
     """
-    placement, keys = entries.placement(table), entries.keys(table)
+    batch = entries.batch(table, torch.tensor(wanted, dtype=torch.int64))
+    placement, keys = batch.placement, batch.keys
     counts = np.bincount(entries.rows, minlength=len(table.pages))
     return Step(
-        tokens=torch.tensor(entries.tokens),
+        tokens=batch.tokens,
         positions=placement.positions,
         slots=placement.slots,
         row_starts=(0, *np.cumsum(counts).tolist()),
         page_table=torch.from_numpy(table.pages.astype(np.int64)),
         page_size=table.page_size,
-        wanted=torch.tensor(wanted, dtype=torch.int64),
+        wanted=batch.wanted,
         context_len=keys.context_len,
         extra_offsets=keys.extra_offsets,
         extra_positions=keys.extra_positions,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -22,20 +22,26 @@ from specbatch_kernels.cpu import (
 from torch import Tensor
 
 from specbatch.cache import KVStore
+from specbatch.engine.scratch import Scratch
 from specbatch.sampling import Draw
 from specbatch.step import PassOutput, Step
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledExecutor:
-    """A packed decoder, its K/V store and the threads that compute with them."""
+    """A packed decoder, its K/V store and the threads that compute with them.
+
+    Attributes:
+        logits: Where a pass leaves its logits.
+    """
 
     decoder: PackedDecoder
     store: KVStore
     pool: ThreadPool
+    logits: Scratch = field(default_factory=Scratch)
 
     def forward(self, step: Step) -> PassOutput:
-        """One target pass."""
+        """One target pass; its logits are overwritten by the next one."""
         batch = DecoderBatch(
             tokens=step.tokens,
             placement=Placement(step.positions, step.slots),
@@ -44,7 +50,7 @@ class CompiledExecutor:
         )
         cache = KvCache(self.store.keys, self.store.values, self.store.page_size)
         parts = self.decoder.parts
-        logits = torch.empty((len(step.wanted), parts.head.rows))
+        logits = self.logits.rows(len(step.wanted), parts.head.rows)
         features = None
         if parts.captured:
             features = torch.empty((len(parts.captured), step.num_tokens, self.decoder.hidden))

@@ -26,7 +26,7 @@ class Executor(Protocol):
         ...
 
     def forward(self, step: Step) -> PassOutput:
-        """One target pass."""
+        """One target pass; its logits may be overwritten by the next one."""
         ...
 
     def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:

@@ -17,7 +17,7 @@ from specbatch.engine.commit import Voice, commit_tokens, failed_answer, finishe
 from specbatch.engine.executor import Executor
 from specbatch.engine.feed import Feed, Host
 from specbatch.engine.speculation import Speculator, observed
-from specbatch.engine.verification import accepted_moves, verify
+from specbatch.engine.verification import Verifier, accepted_moves
 from specbatch.errors import RowFault
 from specbatch.hardware.memory import peak_resident_bytes
 from specbatch.ledger import EngineStats, Ledger
@@ -74,6 +74,7 @@ class Loop:
             kv_pages_total=self._pool.capacity,
         )
         self._ledger = Ledger(target.config, self.stats)
+        self._verifier = Verifier(target.executor, self._draw)
         self._speculator: Speculator | None = None
         if target.drafter is not None and job.policy != "off":
             self.stats.drafter = target.drafter.name
@@ -118,7 +119,7 @@ class Loop:
         with self._timed("pass_s"):
             output = self._target.executor.forward(step)
         with self._timed("choose_s"):
-            verdicts = verify(work, output.logits, self._target.executor, self._draw)
+            verdicts = self._verifier.verify(work, output.logits)
         with self._timed("commit_s"):
             self._commit(work, verdicts)
         with self._timed("draft_s"):

@@ -55,7 +55,8 @@ class Speculator:
         requests = [DraftRequest(work[i].row, shape, stream_of(work[i].row)) for i, shape in drafting]
         drafts = self.drafter.propose(requests)
         for row, draft in zip(rows, drafts, strict=True):
-            self.ledger.record_draft(row, draft.tree.size, draft.passes, draft.flops)
+            drafted = draft.tree.size + draft.discarded
+            self.ledger.record_draft(row, drafted, draft.passes, draft.flops)
         chosen = self.policy.select([draft.tree for draft in drafts], [shape for _, shape in drafting])
         for (i, _), tree in zip(drafting, within_budget(chosen, self.budget), strict=True):
             trees[i] = tree if tree.size else None

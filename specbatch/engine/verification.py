@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from specbatch.engine.executor import Executor
+from specbatch.engine.scratch import Scratch
 from specbatch.rows import Row
 from specbatch.sampling import Draw
 from specbatch.step import Work
@@ -19,51 +20,60 @@ DrawAt = Callable[[Row, tuple[int, ...]], Draw]
 """What is needed to choose a row's token behind its committed ones and these."""
 
 
-def verify(work: Sequence[Work], logits: Tensor, executor: Executor, draw_at: DrawAt) -> list[Verdict | None]:
-    """Walk every row's tree; a row without one gets its token all the same.
+class Verifier:
+    """Walks the trees of a pass.
 
     Args:
-        work: The work of the pass.
-        logits: For each item that yields a token those of the row's last committed token, then of its
-            drafted ones; float32 ``[wanted, vocab]``.
         executor: Chooses.
         draw_at: The row's randomness, parameters and history along a path.
-
-    Returns:
-        One verdict for each item; ``None`` where no token was due.
     """
-    due = [item for item in work if item.yields_token]
-    verdicts = iter(_walk_all(due, logits, executor, draw_at))
-    return [next(verdicts) if item.yields_token else None for item in work]
 
+    def __init__(self, executor: Executor, draw_at: DrawAt) -> None:
+        self._executor, self._draw_at = executor, draw_at
+        self._picked = Scratch()
 
-def _walk_all(due: Sequence[Work], logits: Tensor, executor: Executor, draw_at: DrawAt) -> list[Verdict]:
-    if not due:
-        return []
-    if all(item.tree is None for item in due):
-        chosen = executor.choose(logits, [draw_at(item.row, ()) for item in due])
-        return [Verdict((), token) for token in chosen]
-    roots = [0, *accumulate(1 + item.drafted for item in due)]
+    def verify(self, work: Sequence[Work], logits: Tensor) -> list[Verdict | None]:
+        """Walk every row's tree; a row without one gets its token all the same.
 
-    def choose(visits: Sequence[Visit]) -> list[int | None]:
-        places = [roots[visit.tree_index] + visit.node for visit in visits]
-        draws = [draw_at(due[visit.tree_index].row, visit.path_tokens) for visit in visits]
-        return executor.choose(_rows(logits, places), draws)
+        Args:
+            work: The work of the pass.
+            logits: For each item that yields a token those of the row's last committed token, then of
+                its drafted ones; float32 ``[wanted, vocab]``.
 
-    return walk_level_by_level([_tree(item) for item in due], choose)
+        Returns:
+            One verdict for each item; ``None`` where no token was due.
+        """
+        due = [item for item in work if item.yields_token]
+        verdicts = iter(self._walk_all(due, logits) if due else ())
+        return [next(verdicts) if item.yields_token else None for item in work]
+
+    def _walk_all(self, due: Sequence[Work], logits: Tensor) -> list[Verdict]:
+        if all(item.tree is None for item in due):
+            chosen = self._executor.choose(logits, [self._draw_at(item.row, ()) for item in due])
+            return [Verdict((), token) for token in chosen]
+        roots = [0, *accumulate(1 + item.drafted for item in due)]
+
+        def choose(visits: Sequence[Visit]) -> list[int | None]:
+            places = [roots[visit.tree_index] + visit.node for visit in visits]
+            draws = [self._draw_at(due[visit.tree_index].row, visit.path_tokens) for visit in visits]
+            return self._executor.choose(self._rows(logits, places), draws)
+
+        return walk_level_by_level([_tree(item) for item in due], choose)
+
+    def _rows(self, logits: Tensor, places: list[int]) -> Tensor:
+        """Some rows of the logits, without a copy where they lie together."""
+        first, count = places[0], len(places)
+        if places == list(range(first, first + count)):
+            return logits[first : first + count]
+        index = torch.tensor(places, device=logits.device)
+        if logits.device.type != "cpu":
+            return logits[index]
+        return torch.index_select(logits, 0, index, out=self._picked.rows(count, logits.shape[1]))
 
 
 def _tree(item: Work) -> TokenTree:
     row = item.row
     return TokenTree.root(row.token(row.committed - 1)) if item.tree is None else item.tree
-
-
-def _rows(logits: Tensor, places: list[int]) -> Tensor:
-    """Some rows of the logits, without a copy where they lie together."""
-    first = places[0]
-    if places == list(range(first, first + len(places))):
-        return logits[first : first + len(places)]
-    return logits[torch.tensor(places, device=logits.device)]
 
 
 def accepted_moves(

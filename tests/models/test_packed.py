@@ -58,7 +58,7 @@ def token_logits(executor: Executor, tokens: list[int], chunk: int) -> torch.Ten
     while row.cached < len(tokens):
         count = min(chunk, len(tokens) - row.cached)
         step = build_step([Work(row, count)], PAGE)
-        logits.append(executor.forward(replace(step, wanted=torch.arange(count))).logits)
+        logits.append(executor.forward(replace(step, wanted=torch.arange(count))).logits.clone())
         row.cached += count
     return torch.cat(logits)
 

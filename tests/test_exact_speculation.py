@@ -1,0 +1,159 @@
+"""On CPU float32, no policy, drafter or batch size changes a token: the default model on the sample rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from specbatch_kernels.cpu import available, unavailable_reason
+
+from specbatch.config import JobConfig
+from specbatch.draft.head_build import find_head
+from specbatch.draft.head_weights import HeadConfig, save_head
+from specbatch.engine.build import build_executor
+from specbatch.engine.drafters import make_drafter, plan_drafts
+from specbatch.engine.loop import Loop, Target
+from specbatch.models.config import ModelConfig
+from specbatch.models.files import ModelFiles
+from specbatch.models.resolve import resolve_model
+from specbatch.rows import Answer, Prompt
+from specbatch.text.chat import ChatTemplate
+from specbatch.text.encoder import PromptEncoder
+from specbatch.text.tokenizer import Tokenizer
+from tests.draft.heads_in_hand import random_head
+from tests.engine.table_model import PromptFeed, StepClock
+from tests.engine.test_speculation import check_account
+from tests.test_sample_rows import SAMPLE_DATA, outcomes
+
+pytestmark = [
+    pytest.mark.model,
+    pytest.mark.skipif(not available(), reason=unavailable_reason() or "available"),
+]
+OUTPUT = 8
+SHARE = {32: 2, 4: 6, 1: 12}
+"""Rows in flight → one in how many sample rows is run; which ones changes with the combination."""
+
+COMBINATIONS = (
+    # policy, drafter, rows in flight, prefix sharing
+    ("fixed:1", "suffix", 32, True),
+    ("fixed:1", "model", 4, False),
+    ("fixed:1", "head", 1, True),
+    ("fixed:2", "head", 4, True),
+    ("fixed:2", "suffix+head", 1, False),
+    ("fixed:3", "suffix", 1, True),
+    ("fixed:3", "head", 32, False),
+    ("fixed:4", "model", 1, True),
+    ("fixed:4", "head", 4, False),
+    ("fixed:4", "suffix+head", 32, True),
+    ("fixed:5", "suffix+head", 4, True),
+    ("fixed:5", "suffix", 1, False),
+    ("fixed:6", "head", 1, True),
+    ("fixed:6", "suffix", 4, True),
+    ("fixed:7", "suffix+head", 4, False),
+    ("fixed:7", "head", 1, True),
+    ("fixed:8", "suffix", 4, True),
+    ("fixed:8", "model", 1, False),
+    ("eagle", "suffix", 1, False),
+    ("eagle", "model", 4, True),
+    ("eagle", "head", 1, True),
+    ("eagle", "suffix+head", 32, False),
+)
+
+
+@dataclass(frozen=True)
+class World:
+    """The default model, the sample rows, and their texts without speculation."""
+
+    files: ModelFiles
+    config: ModelConfig
+    tokenizer: Tokenizer
+    rows: list[Prompt]
+    head: Path
+
+    def run(self, rows: Sequence[Prompt], **settings: object) -> dict[int, Answer]:
+        job = JobConfig.model_validate(
+            {"input": ("memory",), "kv_memory": 2**28, "kernels": "compiled", **settings}
+        )
+        plan = plan_drafts(job, self.files, self.config, self.tokenizer)
+        if plan is None:
+            executor, drafter = build_executor(job, self.files, self.config).executor, None
+        else:
+            executor = build_executor(job, self.files, self.config, plan.needs(job.page_size)).executor
+            drafter = make_drafter(plan, self.config, executor)
+        host = StepClock()
+        loop = Loop(Target(self.config, self.tokenizer, executor, drafter), job, PromptFeed(rows, job), host)
+        while loop.rows_left():
+            loop.step()
+            loop.check()
+        assert loop.finish().draft_fault == ""
+        return host.answers
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("speculation")
+    files = resolve_model("smollm2-135m", report=lambda _: None)
+    config = ModelConfig.from_directory(files.directory)
+    tokenizer = Tokenizer.load(files.directory)
+    encoder = PromptEncoder(tokenizer, ChatTemplate.load(files.directory), config)
+    prompts = outcomes(SAMPLE_DATA / "jobs.parquet", encoder, folder)
+    rows = [
+        replace(p, arrival=0.0, params=replace(p.params, max_tokens=min(OUTPUT, p.params.max_tokens)))
+        for p in prompts
+        if isinstance(p, Prompt)
+    ]
+    assert len(rows) == 60
+    return World(files, config, tokenizer, rows, find_head(files) or some_head(config, folder))
+
+
+def some_head(config: ModelConfig, folder: Path) -> Path:
+    """A head that knows nothing: what it says is wrong, and the text must be right."""
+    head = HeadConfig(
+        hidden=config.hidden_size,
+        heads=config.num_heads,
+        kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        intermediate=config.intermediate_size,
+        draft_vocab=2048,
+        captured=(2, config.num_layers // 2, config.num_layers - 3),
+        eps=1e-5,
+        rope_theta=config.rope_theta,
+    )
+    save_head(random_head(head, config.vocab_size), folder / "head.safetensors", "q8_0")
+    return folder / "head.safetensors"
+
+
+@pytest.fixture(scope="module")
+def plain(world: World) -> dict[int, tuple[int, ...]]:
+    texts = {i: answer.token_ids for i, answer in world.run(world.rows).items()}
+    assert len(set(texts.values())) > 40
+    return texts
+
+
+@pytest.mark.parametrize(("policy", "drafter", "in_flight", "sharing"), COMBINATIONS)
+def test_token_ids_are_those_of_plain_decoding(
+    world: World,
+    plain: dict[int, tuple[int, ...]],
+    policy: str,
+    drafter: str,
+    in_flight: int,
+    sharing: bool,
+) -> None:
+    step = SHARE[in_flight]
+    offset = sum(map(ord, policy + drafter)) % step
+    rows = world.rows[offset::step]
+    more: dict[str, object] = {"draft_head": world.head} if "head" in drafter else {}
+    if drafter == "model":
+        more["draft_model"] = "smollm2-135m"
+    found = world.run(
+        rows, policy=policy, drafter=drafter, max_rows_in_flight=in_flight, prefix_sharing=sharing, **more
+    )
+    assert {i: a.token_ids for i, a in found.items()} == {p.row_index: plain[p.row_index] for p in rows}
+    for answer in found.values():
+        check_account(answer)
+    if drafter == "model":
+        accounts = [answer.drafts for answer in found.values()]
+        assert sum(a.accepted for a in accounts) > sum(a.rejected for a in accounts) / 8
+    assert sum(answer.drafts.verified for answer in found.values()) > 0
