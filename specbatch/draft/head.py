@@ -143,7 +143,7 @@ class HeadDrafter:
             if min(tokens) >= 0:
                 token = growth.row.token(growth.committed - 1)
                 tree = TokenTree.chain(token, tokens, [log_probs[place] for place in places])
-            drafts[growth.row] = self._finish(growth, tree)
+            drafts[growth.row] = self._finish(growth, tree, sum(token >= 0 for token in tokens))
         return drafts
 
     def _draft_trees(self, requests: Sequence[DraftRequest]) -> dict[Row, Draft]:
@@ -163,7 +163,7 @@ class HeadDrafter:
             nodes = entries.batch(table, torch.arange(len(entries)))
             self._run(replace(nodes, states=previous.states, state_index=torch.tensor(index)), outputs)
             active = self._advance(active, outputs)
-        return {g.row: self._finish(g, None if g.failed else g.tree()) for g in growths}
+        return {g.row: self._finish(g, None if g.failed else g.tree(), g.produced) for g in growths}
 
     def _text(self, growths: Sequence[Growth], table: PageTable) -> DraftBatch:
         """Entries of what is not stored of each row; the last of each predicts."""
@@ -187,7 +187,7 @@ class HeadDrafter:
             growth.take((ids[part], log_probs[part], scores[part]), part.start)
         return [growth for growth in growths if growth.size]
 
-    def _finish(self, growth: Growth, tree: TokenTree | None) -> Draft:
+    def _finish(self, growth: Growth, tree: TokenTree | None, produced: int) -> Draft:
         """The draft of a row; without a tree, numbers were not finite, and its stored entries are wiped."""
         passes, flops = self._memory.settle(growth.row)
         passes, flops = passes + growth.passes, flops + growth.flops
@@ -196,7 +196,7 @@ class HeadDrafter:
             self._store.scrub(growth.row.pages)
             self._memory.drop(growth.row)
             tree = _root(growth.row)
-        return Draft(tree, passes, flops)
+        return Draft(tree, passes, flops, produced - tree.size)
 
     def _catch_up(self, spans: Sequence[tuple[Row, int, int]]) -> None:
         """Compute and store entries of committed tokens ``[first, end)`` of rows."""

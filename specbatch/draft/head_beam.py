@@ -69,6 +69,11 @@ class Beam:
         self.depth += 1
         self.frontier = self._next_frontier(start) if self.depth < self._shape.levels else []
 
+    @property
+    def produced(self) -> int:
+        """Candidates so far."""
+        return len(self._tokens) - 1
+
     def tree(self) -> TokenTree:
         """The nodes of highest merit, as many as the shape verifies; ties by index.
 

@@ -74,6 +74,11 @@ class Growth:
         state = self._stream.state(self.committed + depth) if self.temperature > 0 else 0
         return state - (1 << 64) if state >> 63 else state
 
+    @property
+    def produced(self) -> int:
+        """Candidates so far."""
+        return self._beam.produced
+
     def tree(self) -> TokenTree:
         """What has grown."""
         return self._beam.tree()

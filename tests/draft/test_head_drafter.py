@@ -92,6 +92,17 @@ def test_a_tree_that_exceeds_all_scratch_pages_is_drafted_as_deep_as_they_reach(
     draft.tree.check()
 
 
+def test_candidates_that_cannot_be_selected_are_counted_and_left_out() -> None:
+    world = World(compiled(CONFIG))
+    row = world.start(prompt(6))
+    world.prefill(row)
+    (draft,) = world.propose((row, TreeShape(3, 4, 6)))
+    assert draft.tree.size == 6
+    assert draft.discarded > 0
+    assert (draft.tree.size + draft.discarded) % 4 == 0  # every expanded node produced four
+    assert world.propose((row, CHAIN))[0].discarded == 0
+
+
 def test_levels_end_where_the_positions_do() -> None:
     world = World(compiled(CONFIG))
     row = world.start(prompt(TARGET.max_context - 2))
