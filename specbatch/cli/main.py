@@ -24,7 +24,7 @@ def main() -> None:
         sys.exit(_tell(error))
     except (ImportError, MemoryError) as error:
         # Where memory is short, the libraries are the first not to get any.
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         hint = (
             "raise the memory limit (ulimit -v, the container's); if it is not that, install specbatch again"
         )

@@ -68,12 +68,17 @@ def list_models(as_json: AsJson = False) -> None:
 
 
 @app.command("pull")
-def pull_model(model: Model = DEFAULT_MODEL) -> None:
+def pull_model(
+    model: Model = DEFAULT_MODEL,
+    force: Annotated[
+        bool, typer.Option("--force", help="Fetch again what is there: it may be damaged.")
+    ] = False,
+) -> None:
     """Fetch a model, or the newest revision of a Hugging Face one, and print its directory.
 
     Example: specbatch model pull smollm2-135m
     """
-    typer.echo(refresh_model(model, report=_report).directory)
+    typer.echo(refresh_model(model, force=force, report=_report).directory)
 
 
 @app.command("info")

@@ -191,7 +191,9 @@ def read_json(path: Path) -> dict[str, object]:
     except FileNotFoundError as error:
         raise ModelError(f"{path.parent} has no {path.name}", "point --model at a model directory") from error
     except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}", "fetch the model again") from error
+        raise ModelError(
+            f"{path} cannot be read: {error}", "fetch the model again (specbatch model pull --force)"
+        ) from error
     if not isinstance(value, dict):
         raise ModelError(f"{path} is not a JSON object")
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -32,6 +33,7 @@ CONVERSION = 1
 """Raised when converted side files change, so that older ones in a cache are left behind."""
 
 _BLOCK = 1 << 20
+_END = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,32 @@ def side_digest(directory: Path) -> str:
     return total.hexdigest()
 
 
+def check_side_files(directory: Path, hint: str) -> None:
+    """See that no side file was cut short, as a full disk or a killed copy leaves them.
+
+    The ends of the files are looked at: none is empty, and those in JSON close their object. What else
+    is wrong with them shows when they are read.
+
+    Args:
+        directory: Of the model.
+        hint: How to get the files again.
+
+    Raises:
+        ModelError: Names the file.
+    """
+    for name in (*SIDE_FILES, MANIFEST):
+        path = directory / name
+        if path.is_file() and not _is_whole(path):
+            raise ModelError(f"{path} is empty or cut short", hint)
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether a file could not be read for want of memory, rather than for a fault of its own."""
+    return isinstance(error, OSError) and (
+        error.errno == errno.ENOMEM or os.strerror(errno.ENOMEM) in str(error)
+    )
+
+
 def file_digest(path: Path) -> str:
     """SHA-256 of a file, 64 hex digits, read in blocks.
 
@@ -108,6 +136,16 @@ def write_atomically(path: Path, text: str) -> None:
         staged = Path(work) / path.name
         staged.write_text(text, encoding="utf-8")
         staged.replace(path)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            file.seek(-min(_END, path.stat().st_size), os.SEEK_END)
+            end = file.read().rstrip()
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}") from error
+    return end.endswith(b"}") if path.suffix == ".json" else bool(end)
 
 
 def _memoised_digest(path: Path) -> str:

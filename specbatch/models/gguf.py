@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbatch.errors import ModelError
+from specbatch.models.files import out_of_memory
 from specbatch.models.gguf_blocks import BlockType, Bytes, block_type, dequantize
 
 Scalar = str | int | float | bool
@@ -260,4 +261,6 @@ def _mapped(path: Path) -> mmap.mmap:
         with path.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
+        if out_of_memory(error):
+            raise MemoryError(f"{path}: {error}") from error
         raise ModelError(f"{path} cannot be read: {error}") from error

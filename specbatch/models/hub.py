@@ -32,8 +32,12 @@ def find_snapshot(spec: str) -> Path | None:
         return None
 
 
-def fetch_snapshot(spec: str) -> Path:
+def fetch_snapshot(spec: str, force: bool = False) -> Path:
     """Bring the cache up to date with the repository, ``name`` or ``name@revision``.
+
+    Args:
+        spec: The repository.
+        force: Fetch files again that are there.
 
     Raises:
         ModelError: There is no such repository or revision, it needs a login, or the Hub cannot be
@@ -45,7 +49,11 @@ def fetch_snapshot(spec: str) -> Path:
     try:
         return Path(
             snapshot_download(
-                name, revision=revision or None, allow_patterns=list(_WANTED), ignore_patterns=list(_UNWANTED)
+                name,
+                revision=revision or None,
+                allow_patterns=list(_WANTED),
+                ignore_patterns=list(_UNWANTED),
+                force_download=force,
             )
         )
     except GatedRepoError as error:

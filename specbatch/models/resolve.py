@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from specbatch.models.files import (
     TOKENIZER,
     ModelFiles,
     cache_root,
+    check_side_files,
     side_digest,
     weights_digest,
 )
@@ -51,7 +53,7 @@ def resolve_model(spec: str, *, allow_download: bool = True, report: Callable[[s
         directory = installed_directory(entry)
         files = _gguf_files(spec, directory / Path(entry.member).name, directory)
         if files.digest != entry.member_sha256:
-            raise ModelError(f"{files.weights[0]} is damaged", f"remove {directory} to have it fetched again")
+            raise ModelError(f"{files.weights[0]} is damaged", _again(spec))
         return files
     path = Path(spec).expanduser()
     if path.is_dir():
@@ -76,6 +78,13 @@ def find_side_files(spec: str) -> Path | None:
     Raises:
         ModelError: There is no such model, or its files are not complete.
     """
+    found = _side_files(spec)
+    if found is not None:
+        check_side_files(found, _again(spec))
+    return found
+
+
+def _side_files(spec: str) -> Path | None:
     if spec in CATALOG:
         return installed_directory(CATALOG[spec]) if is_installed(CATALOG[spec]) else None
     path = Path(spec).expanduser()
@@ -99,20 +108,37 @@ def _silent(_line: str) -> None:
     """Nothing is fetched, so there is nothing to report."""
 
 
-def refresh_model(spec: str, *, report: Callable[[str], None]) -> ModelFiles:
+def refresh_model(spec: str, *, force: bool = False, report: Callable[[str], None]) -> ModelFiles:
     """Like ``resolve_model``, and of a Hugging Face id the newest revision.
+
+    Args:
+        spec: As for :func:`resolve_model`.
+        force: Fetch or convert again what is there.
+        report: Receives progress, one line each.
 
     Raises:
         ModelError: There is no such model, or it cannot be fetched or used.
     """
-    local = spec in CATALOG or Path(spec).expanduser().exists() or spec.endswith(".gguf")
-    if not local and _HUB_ID.fullmatch(spec):
-        return _fetch_hub_files(spec, report)
+    path = Path(spec).expanduser()
+    if spec in CATALOG and force:
+        pull(CATALOG[spec], report, force=True)
+    elif path.suffix == ".gguf" and path.is_file() and force and _converted(path).exists():
+        shutil.rmtree(_converted(path))
+    elif spec not in CATALOG and not path.exists() and path.suffix != ".gguf" and _HUB_ID.fullmatch(spec):
+        return _fetch_hub_files(spec, report, force)
     return resolve_model(spec, report=report)
+
+
+def _again(spec: str) -> str:
+    """How to get a model's files once more."""
+    if Path(spec).expanduser().is_dir():
+        return "write or copy the model again"
+    return f"run: specbatch model pull {spec} --force"
 
 
 def _gguf_files(name: str, weights: Path, directory: Path) -> ModelFiles:
     """A GGUF file whose side files have been converted into ``directory``."""
+    check_side_files(directory, _again(name))
     manifest = read_json(directory / MANIFEST)
     return ModelFiles(
         name=name,
@@ -156,6 +182,7 @@ def _converted(path: Path) -> Path:
 def _directory_files(name: str, directory: Path) -> ModelFiles:
     """A Hugging Face directory: configuration, tokenizer and safetensors."""
     _check_directory(directory)
+    check_side_files(directory, _again(name))
     weights = _safetensors(directory)
     return ModelFiles(
         name=name,
@@ -220,8 +247,8 @@ def _hub_files(spec: str, allow_download: bool, report: Callable[[str], None]) -
     return _fetch_hub_files(spec, report)
 
 
-def _fetch_hub_files(spec: str, report: Callable[[str], None]) -> ModelFiles:
+def _fetch_hub_files(spec: str, report: Callable[[str], None], force: bool = False) -> ModelFiles:
     from specbatch.models.hub import fetch_snapshot  # noqa: PLC0415 - slow to import
 
     report(f"fetching {spec} from the Hugging Face Hub")
-    return _directory_files(spec, fetch_snapshot(spec))
+    return _directory_files(spec, fetch_snapshot(spec, force))

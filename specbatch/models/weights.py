@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 
 from specbatch.errors import ModelError
 from specbatch.models.config import ModelConfig
-from specbatch.models.files import ModelFiles
+from specbatch.models.files import ModelFiles, out_of_memory
 from specbatch.models.gguf import read_blocks, read_gguf
 from specbatch.models.gguf_blocks import dequantize
 from specbatch.models.stored import QuantizedKind, StoredTensor, quantize
@@ -122,6 +122,8 @@ def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
         with safe_open(path, framework="pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
+        if out_of_memory(error):
+            raise MemoryError(f"{path}: {error}") from error
         raise ModelError(f"{path} is damaged: {error}", "fetch the file again") from error
 
 

@@ -40,7 +40,10 @@ class Tokenizer:
         try:
             return cls(tokenizers.Tokenizer.from_file(str(path)))
         except Exception as error:  # the library raises bare Exception
-            raise ModelError(f"{path} is not a tokenizer this version can read: {error}") from error
+            what = f"{path} is not a tokenizer this version can read: {error}"
+            raise ModelError(
+                what, "it may be damaged: fetch the model again (specbatch model pull --force)"
+            ) from error
 
     @property
     def vocab_size(self) -> int:

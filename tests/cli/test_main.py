@@ -106,6 +106,34 @@ def test_errors_are_one_line_and_a_hint_on_stderr(
     assert not list(tmp_path.glob("*.out"))
 
 
+def test_libraries_that_cannot_be_loaded_are_one_line_and_no_usage_error(tmp_path: Path) -> None:
+    for broken, error in (
+        ("specbatch.cli.app", "error: out of memory, or the installation is damaged: "),
+        ("specbatch.engine.open", "error: torch cannot be loaded: import of specbatch.engine.open halted"),
+    ):
+        script = (
+            "import sys\nfrom pathlib import Path\nfrom specbatch.cli.main import main\n"
+            f"sys.modules['{broken}'] = None\n"
+            "from specbatch.models.files import ModelFiles\n"
+            "import specbatch.models.resolve as resolve\n"
+            "files = ModelFiles('m', Path(), (), 'gguf', 'd', 's', 'q4_1')\n"
+            "resolve.resolve_model = lambda *_, **__: files\n"
+            "main()\n"
+        )
+        pq.write_table(pa.table({"prompt": ["x"]}), tmp_path / "t.parquet")
+        result = subprocess.run(
+            [sys.executable, "-c", script, "run", "t.parquet"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 4
+        assert error in result.stderr
+        assert "ulimit -v" in result.stderr
+        assert "Traceback" not in result.stderr
+
+
 def test_an_unknown_command_or_flag_is_a_usage_error_with_a_suggestion() -> None:
     assert "Did you mean 'run'" in specbatch("rum").stderr
     result = specbatch("run", "x.parquet", "--max-token", "3")

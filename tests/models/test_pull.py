@@ -18,7 +18,7 @@ from specbatch.errors import ModelError
 from specbatch.models.catalog import CATALOG, DEFAULT_MODEL, CatalogEntry
 from specbatch.models.config import ModelConfig
 from specbatch.models.pull import installed_directory, is_installed, pull
-from specbatch.models.resolve import resolve_model
+from specbatch.models.resolve import refresh_model, resolve_model
 from specbatch.models.weights import load_weights
 from tests.tiny_gguf import write_tiny_gguf
 from tests.tiny_models import write_tiny_model
@@ -101,7 +101,13 @@ def test_weights_damaged_on_disk_are_not_used(
     files.weights[0].write_bytes(bytes(content))
     with pytest.raises(ModelError, match="is damaged") as caught:
         resolve_model("tiny", report=lambda _: None)
-    assert str(files.directory) in caught.value.hint
+    assert caught.value.hint == "run: specbatch model pull tiny --force"
+    assert refresh_model("tiny", force=True, report=lambda _: None) == files
+    (files.directory / "tokenizer.json").write_bytes(b"")
+    with pytest.raises(ModelError, match=r"tokenizer\.json is empty or cut short") as caught:
+        resolve_model("tiny", report=lambda _: None)
+    assert caught.value.hint == "run: specbatch model pull tiny --force"
+    assert refresh_model("tiny", force=True, report=lambda _: None) == files
     files.weights[0].unlink()
     with pytest.raises(ModelError, match="cannot be read"):
         resolve_model("tiny", report=lambda _: None)

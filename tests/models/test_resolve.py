@@ -13,7 +13,8 @@ import pytest
 
 from specbatch.errors import ModelError
 from specbatch.models.files import file_digest, weights_digest
-from specbatch.models.resolve import refresh_model, resolve_model
+from specbatch.models.resolve import find_side_files, refresh_model, resolve_model
+from tests.tiny_gguf import write_tiny_gguf
 from tests.tiny_models import write_tiny_model
 
 
@@ -115,6 +116,54 @@ def test_incomplete_directories_name_what_is_missing(tmp_path: Path, name: str) 
     (directory / name).unlink()
     with pytest.raises(ModelError, match=r"has no (config\.json|tokenizer\.json|\*\.safetensors)"):
         resolve(directory)
+
+
+SIDE = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+
+
+@pytest.mark.parametrize("name", [*SIDE, "chat_template.jinja"])
+def test_side_files_that_are_empty_or_cut_short_are_named(tmp_path: Path, name: str) -> None:
+    directory = write_tiny_model(tmp_path / "hf", "llama")
+    whole = (directory / name).read_bytes()
+    for content in (b"", b"\n", whole[: len(whole) // 2]):
+        if name.endswith(".jinja") and content.strip():
+            continue  # where a template ends, nobody knows
+        (directory / name).write_bytes(content)
+        for find in (resolve, lambda spec: find_side_files(str(spec))):
+            with pytest.raises(ModelError, match=f"{name} is empty or cut short") as caught:
+                find(directory)
+            assert caught.value.hint == "write or copy the model again"
+    (directory / name).write_bytes(whole + b"\n")
+    resolve(directory)
+
+
+def test_a_converted_side_file_that_is_cut_short_is_made_again_by_force(tmp_path: Path) -> None:
+    gguf = write_tiny_gguf(tmp_path / "tiny.gguf", write_tiny_model(tmp_path / "hf", "llama"))
+    files = resolve_model(str(gguf), report=lambda _: None)
+    for name in ("tokenizer.json", "manifest.json"):
+        path = files.directory / name
+        path.write_bytes(path.read_bytes()[:5])
+        with pytest.raises(ModelError, match=f"{name} is empty or cut short") as caught:
+            resolve(gguf)
+        assert caught.value.hint == f"run: specbatch model pull {gguf} --force"
+        assert refresh_model(str(gguf), force=True, report=lambda _: None) == files
+
+
+def test_what_the_hub_has_is_fetched_again_by_force(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = cached(hub, "qwen2")
+    whole = (directory / "tokenizer.json").read_bytes()
+    (directory / "tokenizer.json").write_bytes(whole[:100])
+    with pytest.raises(ModelError, match="cut short") as caught:
+        resolve("someone/tiny")
+    assert caught.value.hint == "run: specbatch model pull someone/tiny --force"
+
+    def fetch(name: str, *, force_download: bool, **_: object) -> str:
+        assert (name, force_download) == ("someone/tiny", True)
+        (directory / "tokenizer.json").write_bytes(whole)
+        return str(directory)
+
+    monkeypatch.setattr("specbatch.models.hub.snapshot_download", fetch)
+    assert refresh_model("someone/tiny", force=True, report=lambda _: None).directory == directory
 
 
 def test_several_weight_files_need_an_index(tmp_path: Path) -> None:
