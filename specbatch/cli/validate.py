@@ -118,6 +118,11 @@ def _times(found: Validation) -> list[tuple[str, str]]:
             fate = "answered late" if found.late == "answer" else "dropped"
             text += f"; {deadlines.past:,} past before the row begins ({fate})"
         facts.append(("deadlines", text))
+    first = found.first_tokens
+    if first.tightest_ms is not None:
+        text = f"{_rows(first.rows)} promised within {first.tightest_ms / 1000:g} s at the tightest"
+        text += "; the clock starts with the run, so loading the model (seconds) counts"
+        facts.append(("1st token", text))
     if found.estimate is not None:
         speed, missed = found.estimate.tokens_per_s, found.estimate.missed_deadlines
         text = f"{duration(found.estimate.seconds)} at most at {speed:g} tokens/s"

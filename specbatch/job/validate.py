@@ -64,6 +64,19 @@ class Deadlines:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstTokens:
+    """Promised times to the first token, which the time to load the model counts into.
+
+    Attributes:
+        rows: With such a promise.
+        tightest_ms: The shortest, milliseconds.
+    """
+
+    rows: int
+    tightest_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Validation:
     """What was found.
 
@@ -89,6 +102,7 @@ class Validation:
     rows_with_slo: int
     late: str
     deadlines: Deadlines
+    first_tokens: FirstTokens
     estimate: Estimate | None
     tokens: TokenStats | None
     tokenised_rows: int
@@ -141,6 +155,7 @@ def validate_job(config: JobConfig, sample: int, tokens_per_s: float | None, now
         rows_with_slo=_rows_with_slo(index),
         late=config.late,
         deadlines=_deadlines(index, len(late)),
+        first_tokens=_first_tokens(index),
         estimate=estimate,
         tokens=_token_stats(look.prompt_tokens),
         tokenised_rows=look.tokenised,
@@ -188,6 +203,11 @@ def _deadlines(index: RowIndex, past: int) -> Deadlines:
         earliest_s=float(ahead.min()) if len(ahead) else None,
         latest_s=float(ahead.max()) if len(ahead) else None,
     )
+
+
+def _first_tokens(index: RowIndex) -> FirstTokens:
+    promised = index.ttft_ms[~np.isnan(index.ttft_ms)]
+    return FirstTokens(len(promised), float(promised.min()) if len(promised) else None)
 
 
 def _token_stats(lengths: Sequence[int]) -> TokenStats | None:

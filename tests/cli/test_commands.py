@@ -94,6 +94,16 @@ def test_validate_of_a_good_table_says_how_long_it_would_take(tmp_path: Path) ->
     assert validate_job(config, 1, None, time.time()).tokenised_rows == 1
 
 
+def test_validate_says_that_loading_the_model_counts_into_the_time_to_the_first_token(tmp_path: Path) -> None:
+    table = {"prompt": ["a", "b", "c"], "ttft_slo_ms": [None, 250.0, 9000.0]}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    told = " ".join(specbatch("validate", "t.parquet", cwd=tmp_path).stdout.split())
+    assert "1st token 2 rows promised within 0.25 s at the tightest; the clock starts with the run" in told
+    assert "loading the model (seconds) counts" in told
+    pq.write_table(pa.table({"prompt": ["a"]}), tmp_path / "t.parquet")
+    assert "1st token" not in specbatch("validate", "t.parquet", cwd=tmp_path).stdout
+
+
 @pytest.mark.model
 def test_validate_tokenises_every_row_that_might_be_too_long(tmp_path: Path) -> None:
     prompts = ["short", "word " * 9000, "short", "\u00e9" * 4200, "b"]
