@@ -33,6 +33,10 @@ class EngineStats:
         drafter: Where drafts came from; empty when nothing was drafted.
         draft_faults: Times the drafter failed, and rows were decoded plainly.
         draft_fault: What there is to say about that; empty when nothing went wrong.
+        select_s: Seconds that deferral, selection and calibration took; parts of it are in ``draft_s``.
+        rested: Times a row sat a step out for others.
+        policy_notice: Why the policy decoded plainly; empty when it did not.
+        calibration: How far predicted acceptance was from what happened, by drafter and depth.
     """
 
     steps: int = 0
@@ -60,10 +64,18 @@ class EngineStats:
     drafter: str = ""
     draft_faults: int = 0
     draft_fault: str = ""
+    select_s: float = 0.0
+    rested: int = 0
+    policy_notice: str = ""
+    calibration: dict[str, object] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, float | int | str]:
-        """Field name → value, for the run's manifest; the account of drafts is flat among them."""
+        """Field name → value, for the run's manifest; the account of drafts is flat among them.
+
+        What is no plain value is left out.
+        """
         fields = asdict(self)
+        del fields["calibration"]
         drafts = fields.pop("drafts")
         del drafts["accept_histogram"]
         return {**fields, **drafts}

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbatch.config import JobConfig, Tier, identity, parse_bytes
+from specbatch.config.values import POLICIES
 from specbatch.errors import ConfigError
 from specbatch.settings import load_config
 
@@ -53,8 +54,8 @@ def test_paths_in_a_job_file_are_relative_to_it(tmp_path: Path) -> None:
         ("threads = 100000", "threads = 100000: input should be less than or equal to 1024", ""),
         (f"limit = {10**30}", "input should be less than", ""),
         ("max_failures = 'few'", "max_failures = 'few': expected a number of rows or a percentage", ""),
-        ("policy = 'auto'", "policy = 'auto': available: off, fixed, fixed:N, eagle", ""),
-        ("policy = 'fixed:0'", "policy = 'fixed:0': available: off, fixed, fixed:N, eagle", ""),
+        ("policy = 'fast'", f"policy = 'fast': available: {POLICIES}", ""),
+        ("policy = 'fixed:0'", f"policy = 'fixed:0': available: {POLICIES}", ""),
         ("tree_width = 0", "tree_width = 0: input should be greater than or equal to 1", ""),
         ("drafter = 'medusa'", "drafter = 'medusa': available: 'auto', 'suffix', 'model', 'head'", ""),
         ("drafter = 'model'", "drafter 'model' needs a draft_model", ""),

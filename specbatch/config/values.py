@@ -9,7 +9,8 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
-_POLICY = re.compile(r"off|eagle|fixed(:[1-9][0-9]{0,3})?")
+_POLICY = re.compile(r"off|off\+deferral|eagle|fixed(:[1-9][0-9]{0,3})?|dspark|adaserve|auto")
+POLICIES = "off, off+deferral, fixed, fixed:N, eagle, dspark, adaserve, auto"
 _PERCENT = re.compile(r"\d+(?:\.\d+)?\s*%")
 
 
@@ -106,5 +107,5 @@ def check_policy(value: str) -> str:
         ValueError: Names those that are.
     """
     if not _POLICY.fullmatch(value):
-        raise ValueError("available: off, fixed, fixed:N, eagle")
+        raise ValueError(f"available: {POLICIES}")
     return value

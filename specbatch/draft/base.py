@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specbatch.randomness import Stream
@@ -26,11 +28,13 @@ class TreeShape:
         width: Nodes that are expanded per level, and candidates of each of them; at least 1.
         nodes: Nodes that will be verified, the root not counted; at least 1. A drafter may return
             more candidates: which of them are verified is the policy's choice.
+        free: No pass of a draft model may be spent on it.
     """
 
     levels: int
     width: int
     nodes: int
+    free: bool = False
 
     def __post_init__(self) -> None:
         if min(self.levels, self.width, self.nodes) < 1:
@@ -62,6 +66,8 @@ class Draft:
             is no proposal.
         passes: Passes of a draft model that this row took part in.
         flops: Floating-point operations charged to the row.
+        sources: Where two drafters worked together, who proposed each node: 1 the first, 2 the second,
+            3 both; int64 ``[n]``. ``None`` for a drafter that is alone.
         discarded: Candidates that were produced and are not in the tree: drafted, and never selected.
     """
 
@@ -69,6 +75,7 @@ class Draft:
     passes: int = 0
     flops: float = 0.0
     discarded: int = 0
+    sources: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)

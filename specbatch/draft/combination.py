@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specbatch.draft.base import Draft, Drafter, DraftRequest, Observed
 from specbatch.draft.guarded import counted_faults
 from specbatch.rows import Row
 from specbatch.tree import TokenTree
 
+_FIRST, _SECOND, _BOTH = 1, 2, 3
 _MAX_DEPTH = 32
 _PRIOR_RATE = 0.6
 """Assumed acceptance per level of the second drafter, before anything was seen."""
@@ -75,8 +77,10 @@ class FirstThen:
         weak = []
         for i, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
             self._settle(request.row)
-            if expected_accepted(draft.tree) < self._bar(request):
+            if not request.shape.free and expected_accepted(draft.tree) < self._bar(request):
                 weak.append(i)
+            else:
+                drafts[i] = replace(draft, sources=np.full(len(draft.tree), _FIRST))
         if not weak:
             return drafts
         seconds = self._second.propose([requests[i] for i in weak])
@@ -143,9 +147,27 @@ class _Delivered:
 def _joined(first: Draft, second: Draft, chain: bool) -> Draft:
     """One draft of two, with the costs of both."""
     if chain:
-        better = max((second.tree, first.tree), key=expected_accepted)
+        better, source = max(
+            ((second.tree, _SECOND), (first.tree, _FIRST)), key=lambda pair: expected_accepted(pair[0])
+        )
+        sources = np.full(len(better), source)
     else:
         better = TokenTree.merge(second.tree, first.tree)
+        sources = _sources(better, first.tree, len(second.tree))
     produced = first.tree.size + first.discarded + second.tree.size + second.discarded
     passes, flops = first.passes + second.passes, first.flops + second.flops
-    return Draft(better, passes, flops, produced - better.size)
+    return Draft(better, passes, flops, produced - better.size, sources)
+
+
+def _sources(merged: TokenTree, first: TokenTree, second_size: int) -> NDArray[np.int64]:
+    """Who proposed each node of two merged trees, whose first nodes are the second drafter's."""
+    places = zip(merged.parents.tolist(), merged.tokens.tolist(), strict=True)
+    known = {place: node for node, place in enumerate(places)}
+    sources = np.full(len(merged), _FIRST)
+    sources[:second_size] = _SECOND
+    place = [0]  # node of the first drafter's tree → node of the merged one
+    for parent, token in zip(first.parents[1:].tolist(), first.tokens[1:].tolist(), strict=True):
+        place.append(known[place[parent], token])
+    both = np.array(place)
+    sources[both[both < second_size]] = _BOTH
+    return sources

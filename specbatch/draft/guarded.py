@@ -161,6 +161,8 @@ def _check(request: DraftRequest, draft: Draft, vocab_size: int) -> None:
         raise ValueError(f"the root is token {tokens[0]}, the row ends with {last}")
     if tokens.max() >= vocab_size:
         raise ValueError(f"token {tokens.max()} is beyond the vocabulary of {vocab_size}")
+    if draft.sources is not None and draft.sources.shape != tokens.shape:
+        raise ValueError(f"sources of {len(draft.sources)} nodes for a tree of {len(tokens)}")
     if not (draft.passes >= 0 and 0.0 <= draft.flops < math.inf and draft.discarded >= 0):
         costs = f"{draft.passes} passes, {draft.flops} FLOPs and {draft.discarded} discarded tokens"
         raise ValueError(f"costs of {costs}")

@@ -17,13 +17,16 @@ from specbatch.engine.commit import Voice, commit_tokens, failed_answer, finishe
 from specbatch.engine.executor import Executor
 from specbatch.engine.feed import Feed, Host
 from specbatch.engine.speculation import Speculator, observed
+from specbatch.engine.timing import observe_pass
 from specbatch.engine.verification import Verifier, accepted_moves
 from specbatch.errors import RowFault
+from specbatch.hardware.corrected import CorrectedCosts
+from specbatch.hardware.cost import CostTable
 from specbatch.hardware.memory import peak_resident_bytes
 from specbatch.ledger import EngineStats, Ledger
 from specbatch.models.config import ModelConfig
 from specbatch.pages import PagePool
-from specbatch.policy import make_policy
+from specbatch.policy import Calibration, Instruments, make_policy
 from specbatch.progress import Snapshot
 from specbatch.rows import Row, Status
 from specbatch.sampling import Draw
@@ -41,12 +44,16 @@ class Target:
 
     Attributes:
         drafter: Who proposes what the policy may have verified; ``None`` decodes plainly.
+        profile: What steps cost here; ``None`` leaves policies that count with it to decode plainly.
+        no_profile: Why there is none.
     """
 
     config: ModelConfig
     tokenizer: Tokenizer
     executor: Executor
     drafter: Drafter | None = None
+    profile: CostTable | None = None
+    no_profile: str = ""
 
 
 class Loop:
@@ -75,11 +82,17 @@ class Loop:
         )
         self._ledger = Ledger(target.config, self.stats)
         self._verifier = Verifier(target.executor, self._draw)
+        self._costs = None if target.profile is None else CorrectedCosts(target.profile)
+        name = "" if target.drafter is None else target.drafter.name
+        tools = Instruments(Calibration(name), self._costs, target.no_profile, has_free="+" in name)
+        self._policy = make_policy(job, tools)
         self._speculator: Speculator | None = None
-        if target.drafter is not None and job.policy != "off":
-            self.stats.drafter = target.drafter.name
+        if target.drafter is not None and self._policy.largest is not None:
+            self.stats.drafter = name
             drafter = GuardedDrafter(target.drafter, target.config.vocab_size)
-            self._speculator = Speculator(make_policy(job), drafter, job.draft_budget, self._ledger)
+            self._speculator = Speculator(
+                self._policy, drafter, job.draft_budget, self._ledger, tools.calibration, host.now
+            )
 
     def run(self) -> EngineStats:
         """Answer every row, or leave after the step in which the host asks for it."""
@@ -94,6 +107,9 @@ class Loop:
         if self._speculator is not None:
             self.stats.draft_faults = sum(self._speculator.drafter.faults.values())
             self.stats.draft_fault = self._speculator.drafter.notice
+            self.stats.select_s += self._speculator.select_s
+            self.stats.calibration = self._speculator.calibration_report()
+        self.stats.policy_notice = self._policy.notice
         self.stats.peak_resident_bytes = peak_resident_bytes()
         return self.stats
 
@@ -106,20 +122,25 @@ class Loop:
         with self._timed("plan_s"):
             self._admission.expire()
             self._admission.admit()
-            work = self._scheduler.plan(self._host.now())
-        if not work:
+            plan = self._scheduler.plan(self._host.now())
+        if not plan:
             if self._admission.wait():
                 self._report()
             return
+        with self._timed("select_s"):
+            work = self._policy.defer(plan, self._host.now())
+            self.stats.rested += len(plan) - len(work)
         with self._timed("draft_s"):
             work = self._speculate(work)
         with self._timed("plan_s"):
             step = build_step(work, self._pool.page_size)
             self._ledger.record_pass(work)
+        started = self._host.now()
         with self._timed("pass_s"):
             output = self._target.executor.forward(step)
         with self._timed("choose_s"):
             verdicts = self._verifier.verify(work, output.logits)
+        self._learn(work, verdicts, self._host.now() - started)
         with self._timed("commit_s"):
             self._commit(work, verdicts)
         with self._timed("draft_s"):
@@ -137,11 +158,21 @@ class Loop:
         """Let rows draft, and take into the pass what the policy selects and memory holds."""
         if self._speculator is None:
             return work
-        trees = self._speculator.trees(work, lambda row: self._voices[row.prompt.row_index].stream)
+        room = self._pool.available * self._pool.page_size
+        trees = self._speculator.trees(work, room, lambda row: self._voices[row.prompt.row_index].stream)
         before = self._pool.in_use
         work = self._scheduler.add_trees(work, trees)
         self.stats.draft_pages_peak = max(self.stats.draft_pages_peak, self._pool.in_use - before)
         return work
+
+    def _learn(self, work: Sequence[Work], verdicts: Sequence[Verdict | None], pass_s: float) -> None:
+        """Costs and calibration see what the step took and what the target decided."""
+        observe_pass(self._costs, work, pass_s)
+        if self._speculator is None:
+            return
+        self._speculator.learn(work, verdicts)
+        if self._costs is not None and self._speculator.spent is not None:
+            self._costs.observe_draft(self._speculator.spent, self._speculator.draft_s)
 
     def _draw(self, row: Row, path: tuple[int, ...]) -> Draw:
         """How the token behind the row's committed ones and these is chosen."""
@@ -210,6 +241,9 @@ class Loop:
     def _end(self, row: Row) -> None:
         """Take a row out of the engine."""
         self._forget(row)
+        self._policy.ended(row)
+        if self._speculator is not None:
+            self._speculator.ended(row)
         del self._voices[row.prompt.row_index]
         self.stats.preemptions += row.num_preemptions
         self.stats.recomputed_tokens += row.recomputed_tokens

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from specbatch.draft.base import DraftRequest, Observed
 from specbatch.draft.guarded import GuardedDrafter
 from specbatch.ledger import Ledger
-from specbatch.policy import SpeculationPolicy
+from specbatch.policy import Calibration, Drafts, SpeculationPolicy, view_of
 from specbatch.randomness import Stream
 from specbatch.rows import Row
 from specbatch.step import Step, Work
@@ -19,53 +20,117 @@ from specbatch.tree import TokenTree
 from specbatch.verify import Verdict
 
 
-@dataclass(frozen=True, slots=True)
 class Speculator:
     """A policy and the drafter it feeds on.
 
-    Attributes:
+    Args:
         policy: How much each row drafts, and what of it is verified.
         drafter: Where candidates come from.
         budget: Drafted tokens that one target pass may carry, all rows together.
         ledger: Where drafts are counted.
+        calibration: Learns what the drafter's probabilities are worth.
+        clock: Seconds on the run clock.
+
+    Attributes:
+        spent: Rows, width and levels of this step's drafts that took passes of a draft model.
+        draft_s: Seconds that the drafter took for all of this step's drafts.
+        select_s: Seconds that policy and calibration have taken so far.
     """
 
-    policy: SpeculationPolicy
-    drafter: GuardedDrafter
-    budget: int
-    ledger: Ledger
+    def __init__(
+        self,
+        policy: SpeculationPolicy,
+        drafter: GuardedDrafter,
+        budget: int,
+        ledger: Ledger,
+        calibration: Calibration,
+        clock: Callable[[], float],
+    ) -> None:
+        self.policy, self.drafter = policy, drafter
+        self._budget, self._ledger, self._calibration, self._clock = budget, ledger, calibration, clock
+        self._drafts: Drafts | None = None
+        self.spent: tuple[int, int, int] | None = None
+        self.draft_s = self.select_s = 0.0
 
-    def trees(self, work: Sequence[Work], stream_of: Callable[[Row], Stream]) -> list[TokenTree | None]:
+    def trees(
+        self, work: Sequence[Work], room: int, stream_of: Callable[[Row], Stream]
+    ) -> list[TokenTree | None]:
         """What is to be verified with each item of a plan.
 
         Args:
             work: The plan.
+            room: Drafted tokens for which there is memory.
             stream_of: A row's randomness.
 
         Returns:
             A tree or nothing for each item.
         """
-        able = [i for i, item in enumerate(work) if _may_draft(item)]
-        shapes = self.policy.shapes([work[i].row for i in able])
-        drafting = [(i, shape) for i, shape in zip(able, shapes, strict=True) if shape is not None]
+        self._drafts = self.spent = None
         trees: list[TokenTree | None] = [None] * len(work)
+        view = view_of(work, self._clock(), min(self._budget, room))
+        with self._timed():
+            wanted = dict(zip(view.rows, self.policy.shapes(view), strict=True))
+        drafting = [(i, shape) for i, item in enumerate(work) if (shape := wanted.get(item.row)) is not None]
         if not drafting:
             return trees
-        rows = [work[i].row for i, _ in drafting]
+        shapes = [shape for _, shape in drafting]
         requests = [DraftRequest(work[i].row, shape, stream_of(work[i].row)) for i, shape in drafting]
-        drafts = self.drafter.propose(requests)
-        for row, draft in zip(rows, drafts, strict=True):
-            drafted = draft.tree.size + draft.discarded
-            self.ledger.record_draft(row, drafted, draft.passes, draft.flops)
-        chosen = self.policy.select([draft.tree for draft in drafts], [shape for _, shape in drafting])
-        for (i, _), tree in zip(drafting, within_budget(chosen, self.budget), strict=True):
+        self._drafts = self._proposed(requests)
+        with self._timed():
+            chosen = self.policy.select(view, self._drafts, shapes)
+        for (i, _), tree in zip(drafting, within_budget(chosen, self._budget), strict=True):
             trees[i] = tree if tree.size else None
         return trees
 
+    def learn(self, work: Sequence[Work], verdicts: Sequence[Verdict | None]) -> None:
+        """See what the target decided about this step's drafts; before the rows are told.
 
-def _may_draft(item: Work) -> bool:
-    """Whether this is plain decoding; a pass that ends a prefill has its own work to do."""
-    return item.count == 1 and bool(item.row.output) and item.yields_token
+        Args:
+            work: The work of the pass.
+            verdicts: One for each item.
+        """
+        if self._drafts is None:
+            return
+        chosen = {}
+        for item, verdict in zip(work, verdicts, strict=True):
+            if verdict is not None:
+                tokens = [] if item.tree is None else item.tree.tokens[list(verdict.path)].tolist()
+                chosen[item.row] = tokens if verdict.bonus is None else [*tokens, verdict.bonus]
+        with self._timed():
+            self._calibration.learn(self._drafts, [chosen.get(row, []) for row in self._drafts.rows])
+
+    def ended(self, row: Row) -> None:
+        """A row has left the engine."""
+        self._calibration.forget(row)
+
+    def calibration_report(self) -> dict[str, object]:
+        """How far predicted acceptance was from what happened, JSON-ready."""
+        return self._calibration.report()
+
+    def _proposed(self, requests: Sequence[DraftRequest]) -> Drafts:
+        """Let the drafter work, and count what it did."""
+        started = self._clock()
+        drafts = self.drafter.propose(requests)
+        self.draft_s = self._clock() - started
+        for request, draft in zip(requests, drafts, strict=True):
+            drafted = draft.tree.size + draft.discarded
+            self._ledger.record_draft(request.row, drafted, draft.passes, draft.flops)
+        paid = [request.shape for request, draft in zip(requests, drafts, strict=True) if draft.passes]
+        if paid:
+            self.spent = len(paid), max(s.width for s in paid), max(s.levels for s in paid)
+        unknown = (np.zeros(len(draft.tree), dtype=np.int64) for draft in drafts)
+        sources = [
+            none if draft.sources is None else draft.sources
+            for draft, none in zip(drafts, unknown, strict=True)
+        ]
+        rows = [request.row for request in requests]
+        return Drafts([draft.tree for draft in drafts], rows, np.concatenate(sources))
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.select_s += time.perf_counter() - started
 
 
 def within_budget(trees: Sequence[TokenTree], budget: int) -> list[TokenTree]:

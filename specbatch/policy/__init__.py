@@ -1,6 +1,20 @@
 """How much each row speculates: one protocol, and the policies behind it."""
 
-from specbatch.policy.base import PolicySettings, SpeculationPolicy
+from specbatch.policy.base import Decision, PolicySettings, SpeculationPolicy, StepView, decodes, view_of
+from specbatch.policy.calibration import Calibration
+from specbatch.policy.costed import Instruments
+from specbatch.policy.forest import Drafts
 from specbatch.policy.make import make_policy
 
-__all__ = ["PolicySettings", "SpeculationPolicy", "make_policy"]
+__all__ = [
+    "Calibration",
+    "Decision",
+    "Drafts",
+    "Instruments",
+    "PolicySettings",
+    "SpeculationPolicy",
+    "StepView",
+    "decodes",
+    "make_policy",
+    "view_of",
+]

@@ -59,8 +59,9 @@ Predict = Callable[[Sequence[Seat]], Outlook]
 def sit_out(seats: Sequence[Seat], predict: Predict) -> frozenset[int]:
     """Which seats stay empty.
 
-    The answer is the shortest prefix of the most relaxed rows whose rest helps nearly as much as that of
-    all of them; nobody where all have what they need, or where rest helps nobody.
+    Rows that break a promise even when all who may rest do are rested first. The answer is the shortest
+    prefix of the most relaxed rows whose rest helps nearly as much as that of all of them; nobody where
+    all have what they need, or where rest helps nobody.
 
     Args:
         seats: The plan.
@@ -74,14 +75,16 @@ def sit_out(seats: Sequence[Seat], predict: Predict) -> frozenset[int]:
     if not present.missing:
         return frozenset()
     order = _may_rest(seats, present)
-    if not order:
-        return frozenset()
 
     def without(count: int) -> Outlook:
         resting = set(order[:count])
         return predict([seat for i, seat in enumerate(seats) if i not in resting])
 
     best = without(len(order))
+    forlorn = [i for i, seat in enumerate(seats) if seat.row in best.hopeless and seat.rested < seat.most]
+    if forlorn:
+        order = forlorn + [i for i in order if i not in forlorn]
+        best = without(len(order))
     kept = (set(best.missing) | set(present.missing)) - best.hopeless
     at_best = _total(best, kept)
     helped = _total(present, kept) - at_best

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from specbatch.draft.base import TreeShape
-from specbatch.policy.base import bounded, fit
-from specbatch.rows import Row
-from specbatch.tree import TokenTree
+from specbatch.policy.base import EvenPolicy, StepView, bounded
 
 
-class EaglePolicy:
+class EaglePolicy(EvenPolicy):
     """Expand the likeliest nodes of each level, then verify the likeliest of all of them.
 
     The expansion (section 4.1) is the drafter's part, the reranking (section 4.2) is this one's.
@@ -29,10 +25,6 @@ class EaglePolicy:
         """The tree of a row that is not cut short."""
         return self.shape
 
-    def shapes(self, rows: Sequence[Row]) -> list[TreeShape | None]:
+    def shapes(self, view: StepView) -> list[TreeShape | None]:
         """The same tree for every row, or what is left of it."""
-        return [bounded(self.shape, row) for row in rows]
-
-    def select(self, drafts: Sequence[TokenTree], shapes: Sequence[TreeShape]) -> list[TokenTree]:
-        """The nodes of highest path probability."""
-        return [fit(draft, shape) for draft, shape in zip(drafts, shapes, strict=True)]
+        return [bounded(self.shape, row) for row in view.rows]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from specbatch.draft.base import TreeShape
-from specbatch.policy.base import bounded, fit
-from specbatch.rows import Row
-from specbatch.tree import TokenTree
+from specbatch.policy.base import EvenPolicy, StepView, bounded
 
 
-class FixedPolicy:
+class FixedPolicy(EvenPolicy):
     """Chains of γ tokens, verified whole.
 
     Args:
@@ -27,10 +23,6 @@ class FixedPolicy:
         """The tree of a row that is not cut short."""
         return self.shape
 
-    def shapes(self, rows: Sequence[Row]) -> list[TreeShape | None]:
+    def shapes(self, view: StepView) -> list[TreeShape | None]:
         """γ for every row, or what is left of it."""
-        return [bounded(self.shape, row) for row in rows]
-
-    def select(self, drafts: Sequence[TokenTree], shapes: Sequence[TreeShape]) -> list[TokenTree]:
-        """Everything within γ."""
-        return [fit(draft, shape) for draft, shape in zip(drafts, shapes, strict=True)]
+        return [bounded(self.shape, row) for row in view.rows]

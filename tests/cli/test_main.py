@@ -73,7 +73,7 @@ def test_help_and_a_refused_command_import_nothing_heavy() -> None:
             "error: --max-tokens = 'x': input should be a valid integer",
             "",
         ),
-        (["t.parquet", "--policy", "auto"], "error: --policy = 'auto': available: off", ""),
+        (["t.parquet", "--policy", "turbo"], "error: --policy = 'turbo': available: off", ""),
         (["bad.toml"], "error: bad.toml: unknown setting `max_token`", "hint: did you mean `max_tokens`?"),
         (
             ["bad.toml", "bad.toml"],

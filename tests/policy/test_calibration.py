@@ -72,7 +72,7 @@ def test_reached_candidates_are_the_children_of_accepted_nodes(
 ) -> None:
     forest = Forest.of([tree for tree, _ in some])
     nodes, accepted = forest.reached([tokens for _, tokens in some])
-    expected = {}
+    expected: dict[int, bool] = {}
     for start, (tree, tokens) in zip(forest.starts.tolist(), some, strict=False):
         node: int | None = 0
         for token in tokens:

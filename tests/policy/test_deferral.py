@@ -74,7 +74,14 @@ def test_nobody_rests_where_it_helps_nobody() -> None:
 def test_nobody_rests_for_the_hopeless() -> None:
     seats = [seat(-1.0), seat(-1.0), *(seat() for _ in range(4))]
     assert sit_out(seats, linear([], 0.1, forlorn=seats[:1])) == frozenset()
-    assert len(sit_out(seats, linear(seats[1:2], 0.4, forlorn=seats[:1]))) == 2
+
+
+def test_the_hopeless_rest_before_all_others() -> None:
+    seats = [seat(-1.0), seat(-1.0), *(seat() for _ in range(4))]
+    assert sit_out(seats, linear(seats[1:2], 0.5, forlorn=seats[:1])) == {0}
+    assert sit_out(seats, linear(seats[1:2], 0.4, forlorn=seats[:1])) == {0, 2}
+    tired = [seat(-1.0, rested=7), *seats[1:]]
+    assert sit_out(tired, linear(tired[1:2], 0.5, forlorn=tired[:1])) == {2}
 
 
 def test_who_is_hopeless_only_because_of_the_others_gets_their_rest() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from specbatch.config import JobConfig
 from specbatch.draft.base import TreeShape
 from specbatch.errors import ConfigError
-from specbatch.policy import make_policy
+from specbatch.policy import Drafts, StepView, make_policy
 from specbatch.policy.base import fit
 from specbatch.policy.eagle import EaglePolicy
 from specbatch.policy.fixed import FixedPolicy
@@ -28,6 +28,14 @@ def row(max_tokens: int = 100, emitted: int = 1, cap: int | None = None) -> Row:
     return Row(prompt, output=[7] * emitted)
 
 
+def view(*rows: Row) -> StepView:
+    return StepView(rows, now=0.0, budget=512)
+
+
+def drafts(*some: TokenTree) -> Drafts:
+    return Drafts(some, [row() for _ in some], np.zeros(sum(map(len, some)), dtype=np.int64))
+
+
 @dataclass(frozen=True)
 class Settings:
     policy: str
@@ -39,23 +47,22 @@ class Settings:
 
 def test_off_asks_for_nothing() -> None:
     policy = make_policy(Settings("off"))
-    assert policy.shapes([row(), row()]) == [None, None]
-    tree = TokenTree.chain(1, [2], [-1.0])
-    assert policy.select([tree], [TreeShape(1, 1, 1)]) == [TokenTree.root(1)]
+    assert policy.shapes(view(row(), row())) == [None, None]
+    assert policy.largest is None
 
 
 @pytest.mark.parametrize(("name", "gamma"), [("fixed", 4), ("fixed:1", 1), ("fixed:8", 8)])
 def test_fixed_asks_for_a_chain(name: str, gamma: int) -> None:
     policy = make_policy(Settings(name))
     assert policy.name == "fixed"
-    assert policy.shapes([row()]) == [TreeShape(gamma, 1, gamma)]
+    assert policy.shapes(view(row())) == [TreeShape(gamma, 1, gamma)]
 
 
 def test_eagle_asks_for_its_tree() -> None:
     policy = make_policy(Settings("eagle"))
     assert policy.name == "eagle"
-    assert policy.shapes([row()]) == [TreeShape(7, 10, 60)]
-    assert make_policy(Settings("eagle", tree_levels=2, tree_width=3, tree_nodes=9)).shapes([row()]) == [
+    assert policy.shapes(view(row())) == [TreeShape(7, 10, 60)]
+    assert make_policy(Settings("eagle", tree_levels=2, tree_width=3, tree_nodes=9)).shapes(view(row())) == [
         TreeShape(2, 3, 9)
     ]
 
@@ -79,13 +86,13 @@ def test_the_settings_of_a_job_make_a_policy() -> None:
 def test_no_row_drafts_beyond_its_last_token(max_tokens: int, emitted: int, levels: int | None) -> None:
     """Accepting every level emits one token more than there are levels."""
     wanted = None if levels is None else TreeShape(levels, 1, levels)
-    assert FixedPolicy(4).shapes([row(max_tokens, emitted)]) == [wanted]
+    assert FixedPolicy(4).shapes(view(row(max_tokens, emitted))) == [wanted]
 
 
 @pytest.mark.parametrize(("cap", "gamma"), [(None, 4), (9, 4), (4, 4), (2, 2), (1, 1), (0, None)])
 def test_a_rows_own_cap_holds(cap: int | None, gamma: int | None) -> None:
     wanted = None if gamma is None else TreeShape(gamma, 1, gamma)
-    assert FixedPolicy(4).shapes([row(cap=cap), row()]) == [wanted, TreeShape(4, 1, 4)]
+    assert FixedPolicy(4).shapes(view(row(cap=cap), row())) == [wanted, TreeShape(4, 1, 4)]
 
 
 @settings(max_examples=200, deadline=None)
@@ -98,7 +105,7 @@ def test_a_rows_own_cap_holds(cap: int | None, gamma: int | None) -> None:
 def test_shapes_stay_within_policy_row_and_cap(
     shape: TreeShape, max_tokens: int, emitted: int, cap: int | None
 ) -> None:
-    (found,) = EaglePolicy(shape).shapes([row(max_tokens, min(emitted, max_tokens - 1), cap)])
+    (found,) = EaglePolicy(shape).shapes(view(row(max_tokens, min(emitted, max_tokens - 1), cap)))
     remaining = max_tokens - min(emitted, max_tokens - 1)
     if found is None:
         assert remaining == 1 or cap == 0
@@ -114,7 +121,7 @@ def test_shapes_stay_within_policy_row_and_cap(
 @given(trees(), st.builds(TreeShape, st.integers(1, 4), st.just(5), st.integers(1, 12)))
 def test_selection_keeps_the_likeliest_nodes_that_are_not_too_deep(tree: TokenTree, shape: TreeShape) -> None:
     for policy in (EaglePolicy(shape), FixedPolicy(4)):
-        (chosen,) = policy.select([tree], [shape])
+        (chosen,) = policy.select(view(row()), drafts(tree), [shape])
         chosen.check()
         assert chosen == fit(tree, shape)
     shallow = tree.keep(np.flatnonzero(tree.depths <= shape.levels))

@@ -1,0 +1,220 @@
+"""What the policies have in common that count with measured costs and calibrated probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specbatch.draft.base import TreeShape
+from specbatch.hardware.cost import Costs
+from specbatch.policy.base import Decision, StepView
+from specbatch.policy.calibration import Calibration
+from specbatch.policy.forest import Drafts, Floats
+from specbatch.policy.lengths import LengthModel
+from specbatch.policy.need import NONE, Need, need_of
+from specbatch.policy.selection import Candidates, Selection, select
+from specbatch.rows import Row
+from specbatch.step import Work
+from specbatch.tree import TokenTree
+
+N_MAX = 16
+"""Most nodes that a row gets on account of its promises."""
+
+LEAST_GAIN = 0.01
+"""Share by which verifying more must raise tokens per second."""
+
+MIN_PROGRESS = 8
+"""A row advances in at least one of so many steps."""
+
+_ALONE = np.ones(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """What a policy measures with.
+
+    Attributes:
+        calibration: Learns what the drafter's probabilities are worth.
+        costs: Predicted times of passes and drafts; ``None`` without a profile.
+        absence: Why there is no profile.
+        has_free: The drafter proposes something even where no pass of a draft model may be spent.
+        min_progress: For each row in how many steps it advances at least once, at least 1.
+    """
+
+    calibration: Calibration
+    costs: Costs | None = None
+    absence: str = ""
+    has_free: bool = False
+    min_progress: Callable[[Row], int] = lambda _: MIN_PROGRESS
+
+
+class CostedPolicy:
+    """Select by promises and by expected tokens per second; decode plainly without a profile.
+
+    Args:
+        largest: Bounds that no row's tree exceeds.
+        instruments: Costs and calibration.
+        n_max: Most nodes that a row gets on account of its promises.
+    """
+
+    name = "costed"
+    keeps_promises = True
+
+    def __init__(self, largest: TreeShape, instruments: Instruments, n_max: int = N_MAX) -> None:
+        self.largest = largest
+        self.lengths = LengthModel()
+        self._calibration, self._n_max = instruments.calibration, n_max
+        self._costs, self.notice = _usable(instruments)
+        self._decisions: dict[Row, Decision] = {}
+
+    @property
+    def decisions(self) -> Mapping[Row, Decision]:
+        """Of the last selection."""
+        return self._decisions
+
+    def defer(self, work: Sequence[Work], now: float) -> list[Work]:
+        """Everybody takes part."""
+        return list(work)
+
+    def shapes(self, view: StepView) -> list[TreeShape | None]:
+        """Plain decoding without a profile; else what :meth:`wanted` asks for."""
+        self._decisions = {}
+        for row in view.rows:
+            self.lengths.advance(row)
+        if self._costs is None or not view.rows or not view.budget:
+            return [None] * len(view.rows)
+        return self.wanted(view, self._costs)
+
+    def wanted(self, view: StepView, costs: Costs) -> list[TreeShape | None]:
+        """Bounds of each row's tree in this step; of a policy that counts with costs."""
+        return [None] * len(view.rows)
+
+    def select(self, view: StepView, drafts: Drafts, shapes: Sequence[TreeShape]) -> list[TokenTree]:
+        """What promises need, and what pays."""
+        assert self._costs is not None, "nothing is drafted without a profile"
+        conditional = self._calibration.conditional(drafts)
+        self.learn(drafts, conditional, shapes)
+        f = bounded_paths(drafts, conditional, shapes)
+        here = {row: i for i, row in enumerate(drafts.rows)}
+        starts = drafts.forest.starts.tolist()
+        candidates = []
+        for row in view.rows:
+            i = here.get(row)
+            own = _ALONE if i is None else f[starts[i] : starts[i + 1]]
+            levels = 1 if i is None else shapes[i].levels
+            candidates.append(Candidates(own, self.need(row, view.now), levels, self._n_max))
+        step_s, other_s = prices(self._costs, view, self.draft_s(self._costs, shapes))
+        selection = select(candidates, step_s, other_s, LEAST_GAIN)
+        self._record(view, selection, drafts, shapes)
+        place = {row: i for i, row in enumerate(view.rows)}
+        return [
+            tree.keep(selection.nodes(place[row]))
+            for row, tree in zip(drafts.rows, drafts.trees, strict=True)
+        ]
+
+    def learn(self, drafts: Drafts, conditional: Floats, shapes: Sequence[TreeShape]) -> None:
+        """See what was drafted, with calibrated probabilities."""
+
+    def need(self, row: Row, now: float) -> Need:
+        """What a row's promises ask for."""
+        if not self.keeps_promises:
+            return NONE
+        return need_of(row, now, self.lengths.remaining(row))
+
+    def draft_s(self, costs: Costs, shapes: Sequence[TreeShape]) -> float:
+        """Seconds that drafting these trees takes together."""
+        paid = [shape for shape in shapes if not shape.free]
+        if not paid:
+            return 0.0
+        return costs.draft_tree_s(
+            len(paid), max(shape.width for shape in paid), max(shape.levels for shape in paid)
+        )
+
+    def ended(self, row: Row) -> None:
+        """A row has left the engine."""
+        self.lengths.ended(row)
+        self._decisions.pop(row, None)
+
+    def _record(
+        self, view: StepView, selection: Selection, drafts: Drafts, shapes: Sequence[TreeShape]
+    ) -> None:
+        drafted = {
+            row: (tree.size, mode_of(shape))
+            for row, tree, shape in zip(drafts.rows, drafts.trees, shapes, strict=True)
+        }
+        self._decisions = {}
+        for i, row in enumerate(view.rows):
+            size, mode = drafted.get(row, (0, "off"))
+            slo, taken = int(selection.slo_nodes[i]), int(selection.taken[i])
+            self._decisions[row] = Decision(
+                mode=mode,
+                needed=float(selection.needed[i]),
+                budget=view.budget,
+                drafted=size,
+                slo_nodes=slo,
+                extra_nodes=taken - slo,
+                expected=float(selection.expected[i]),
+                gain=selection.rate / selection.base_rate - 1.0,
+                reason=_reason((slo, taken, size), bool(selection.hopeless[i]), bool(selection.unfunded[i])),
+            )
+
+
+def mode_of(shape: TreeShape | None) -> str:
+    """How a row drafts: ``off``, ``free``, ``chain`` or ``tree``."""
+    if shape is None:
+        return "off"
+    if shape.free:
+        return "free"
+    return "chain" if shape.width == 1 else "tree"
+
+
+def bounded_paths(drafts: Drafts, conditional: Floats, shapes: Sequence[TreeShape]) -> Floats:
+    """Probability of the path to every node, float64 ``[n]``; 0 for nodes beyond a tree's bounds."""
+    forest = drafts.forest
+    f = forest.paths(conditional)
+    levels = np.array([shape.levels for shape in shapes])
+    f[forest.depths > levels[forest.owners]] = 0.0
+    starts = forest.starts.tolist()
+    for i, shape in enumerate(shapes):
+        if drafts.trees[i].size > shape.nodes:
+            own = f[starts[i] + 1 : starts[i + 1]]
+            own[np.argsort(-own, kind="stable")[shape.nodes :]] = 0.0
+    return f
+
+
+def prices(costs: Costs, view: StepView, draft_s: float) -> tuple[Floats, float]:
+    """Seconds of the step with 0, 1, … drafted tokens, float64 ``[budget + 1]``, and of prompts in it."""
+    rows = len(view.rows)
+    context = sum(row.committed for row in view.rows) / rows
+    curve = costs.verify_curve(rows + view.budget, context, rows)[rows:]
+    other_s = 0.0
+    if view.prefill:
+        other_s = max(0.0, costs.step_s(rows, context, rows, view.prefill) - float(curve[0]))
+    return curve + draft_s, other_s
+
+
+def _reason(counts: tuple[int, int, int], hopeless: bool, unfunded: bool) -> str:
+    """Why a row has nodes taken for promises, taken at all, and drafted."""
+    slo, taken, drafted = counts
+    if unfunded:
+        return "over budget"
+    if slo:
+        return "promise"
+    if taken:
+        return "gain"
+    if hopeless:
+        return "hopeless"
+    return "no gain" if drafted else "not drafted"
+
+
+def _usable(instruments: Instruments) -> tuple[Costs | None, str]:
+    """Costs of passes and drafts, or why there are none."""
+    if instruments.costs is None:
+        return None, f"plain decoding: {instruments.absence or 'no profile of this machine and models'}"
+    try:
+        instruments.costs.draft_tree_s(1, 1, 1)
+    except ValueError as error:
+        return None, f"plain decoding: {error}"
+    return instruments.costs, ""

@@ -1,0 +1,129 @@
+"""What drafts are likely to bring before they are made: averages of those that were.
+
+Whether drafting pays has to be known before anything is drafted. For each kind of draft the calibrated
+acceptance of the children along the likeliest path is averaged by depth and rank; a tree of any shape is
+put together from these numbers, and scaled for each row by how its own drafts compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from specbatch.draft.base import TreeShape
+from specbatch.policy.forest import Drafts, Floats, Integers
+from specbatch.rows import Row
+
+FREE, FULL = 0, 1
+"""Kinds of drafts: those that cost no pass of a draft model, and all others."""
+
+_DEPTHS, _RANKS = 8, 4
+_PRIOR = (np.array([0.15, 0.02, 0.01, 0.0]), np.array([0.45, 0.12, 0.05, 0.03]))
+_PRIOR_TREES, _MEMORY = 8.0, 200.0
+_ROW_PRIOR, _ROW_MEMORY = 3.0, 8.0
+
+
+class Forecast:
+    """Acceptance to be expected of drafts; a few hundred numbers and a few for each row."""
+
+    def __init__(self) -> None:
+        self._trees = np.zeros((2, _DEPTHS))
+        self._sums = np.zeros((2, _DEPTHS, _RANKS))
+        self._rows: dict[Row, Floats] = {}  # per kind: drafts, acceptance of their first tokens
+        self._shapes: dict[tuple[int, TreeShape], tuple[Floats, Integers]] = {}
+
+    def observe(self, kind: int, drafts: Drafts, conditional: Floats, levels: Sequence[int]) -> None:
+        """See what was drafted.
+
+        Args:
+            kind: ``FREE`` or ``FULL``.
+            drafts: T trees.
+            conditional: Calibrated acceptance of each node given its parent's, float64 ``[n]``.
+            levels: Depth that was asked for, T of them; trees that end before promise nothing there.
+        """
+        forest, asked = drafts.forest, np.array(levels)
+        on_path = forest.depths == 0
+        for depth in range(1, min(_DEPTHS, int(asked.max())) + 1):
+            below = (forest.depths == depth) & on_path[forest.parents]
+            ranks = np.minimum(forest.ranks[below], _RANKS - 1)
+            self._sums[kind, depth - 1] += np.bincount(ranks, conditional[below], minlength=_RANKS)
+            tops = on_path & (forest.depths == depth - 1)
+            self._trees[kind, depth - 1] += (asked[forest.owners[tops]] >= depth).sum()
+            on_path |= below & (forest.ranks == 0)
+        faded = np.minimum(1.0, _MEMORY / np.maximum(self._trees[kind], 1.0))
+        self._trees[kind] *= faded
+        self._sums[kind] *= faded[:, None]
+        self._shapes.clear()
+        self._observe_rows(kind, drafts, conditional)
+
+    def paths(self, kind: int, shapes: Sequence[TreeShape | None], rows: Sequence[Row]) -> list[Floats]:
+        """For each row the f that a draft is likely to have, float64 ``[nodes + 1]``, the root's 1 first.
+
+        Args:
+            kind: ``FREE`` or ``FULL``.
+            shapes: What each row would be asked for; ``None`` for nothing.
+            rows: The rows.
+        """
+        found = []
+        for row, shape in zip(rows, shapes, strict=True):
+            if shape is None:
+                found.append(_ROOT)
+            else:
+                f, depths = self._tree(kind, shape)
+                found.append(np.minimum(1.0, f * self._ratio(kind, row) ** depths))
+        return found
+
+    def forget(self, row: Row) -> None:
+        """A row has left the engine."""
+        self._rows.pop(row, None)
+
+    def _observe_rows(self, kind: int, drafts: Drafts, conditional: Floats) -> None:
+        forest = drafts.forest
+        first = (forest.depths == 1) & (forest.ranks == 0)
+        acceptance = np.bincount(forest.owners[first], conditional[first], minlength=len(drafts.rows))
+        for row, value in zip(drafts.rows, acceptance.tolist(), strict=True):
+            record = self._rows.setdefault(row, np.zeros((2, 2)))[kind]
+            record *= min(1.0, (_ROW_MEMORY - 1.0) / max(record[0], 1.0))
+            record += (1.0, value)
+
+    def _ratio(self, kind: int, row: Row) -> float:
+        """The row's own first tokens against everybody's."""
+        record = self._rows.get(row)
+        if record is None or not record[kind, 0]:
+            return 1.0
+        usual = float(self._accepted(kind)[0, 0])
+        drafts, accepted = record[kind].tolist()
+        own: float = (accepted + _ROW_PRIOR * usual) / (drafts + _ROW_PRIOR)
+        return own / usual
+
+    def _accepted(self, kind: int) -> Floats:
+        """By depth and rank, float64 ``[depths, ranks]``; what was not seen is as one level above."""
+        table = np.empty((_DEPTHS, _RANKS))
+        above = _PRIOR[kind]
+        for depth in range(_DEPTHS):
+            seen = self._trees[kind, depth] + _PRIOR_TREES
+            above = table[depth] = (self._sums[kind, depth] + _PRIOR_TREES * above) / seen
+        return np.maximum(table, 1e-3)
+
+    def _tree(self, kind: int, shape: TreeShape) -> tuple[Floats, Integers]:
+        """Of each node of a usual tree of this shape f and depth, root first."""
+        known = self._shapes.get((kind, shape))
+        if known is None:
+            known = self._shapes[kind, shape] = self._grow(kind, shape)
+        return known
+
+    def _grow(self, kind: int, shape: TreeShape) -> tuple[Floats, Integers]:
+        accepted, width = self._accepted(kind), min(shape.width, _RANKS)
+        level, found = np.ones(1), [np.ones(1)]
+        for depth in range(shape.levels):
+            children = np.outer(level, accepted[min(depth, _DEPTHS - 1), :width]).ravel()
+            level = np.sort(children)[::-1][: shape.width]
+            found.append(children)
+        f = np.concatenate(found)
+        depths = np.repeat(np.arange(len(found)), [len(each) for each in found])
+        best = np.argsort(-f, kind="stable")[: shape.nodes + 1]
+        return f[best], depths[best]
+
+
+_ROOT = np.ones(1)
