@@ -17,6 +17,7 @@ _COMMANDS = {
     "convert": LazyCommand("specbatch.cli.convert", "Translate OpenAI batch files to tables, and back."),
     "model": LazyCommand("specbatch.cli.model", "List, fetch, describe and export models."),
     "train-draft": LazyCommand("specbatch.cli.train_draft", "Train a draft head for a model."),
+    "profile": LazyCommand("specbatch.cli.profile", "Measure what steps cost on this machine."),
     "doctor": LazyCommand("specbatch.cli.doctor", "Describe this machine, and what is missing on it."),
 }
 

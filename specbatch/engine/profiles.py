@@ -14,8 +14,8 @@ from specbatch import __version__
 from specbatch.config import JobConfig
 from specbatch.draft.base import Drafter
 from specbatch.draft.head_build import find_head
-from specbatch.engine.build import Built, DraftNeeds
-from specbatch.engine.drafters import DraftPlan
+from specbatch.engine.build import Built, DraftNeeds, build_executor
+from specbatch.engine.drafters import DraftPlan, make_drafter, plan_drafts
 from specbatch.engine.profile_grid import SHORT
 from specbatch.engine.profiling import Subject, Watch, measure_costs
 from specbatch.errors import EngineError, StorageError
@@ -25,6 +25,7 @@ from specbatch.hardware.processor import processor_name
 from specbatch.hardware.threads import usable_cores
 from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles, cache_root, weights_digest, write_atomically
+from specbatch.text.tokenizer import Tokenizer
 
 Absence = Literal["", "missing", "stale", "foreign", "damaged"]
 
@@ -83,6 +84,20 @@ def subject_of(
     needs = DraftNeeds() if plan is None else plan.needs(job.page_size)
     largest = None if plan is None else plan.shape
     return Subject(fingerprint, config, built.executor, drafter, largest, needs, job.prefill_chunk)
+
+
+def open_subject(job: JobConfig, files: ModelFiles) -> Subject:
+    """Load a model and what drafts for it, to be measured and nothing else.
+
+    Raises:
+        ModelError: The model cannot be run, or a draft model or head does not fit it.
+        UsageError: The device is not there, or the K/V memory is too small.
+    """
+    config = ModelConfig.from_directory(files.directory)
+    plan = plan_drafts(job, files, config, Tokenizer.load(files.directory))
+    built = build_executor(job, files, config, DraftNeeds() if plan is None else plan.needs(job.page_size))
+    drafter = None if plan is None else make_drafter(plan, config, built.executor)
+    return subject_of(job, files, config, built, plan, drafter)
 
 
 def find_profile(fingerprint: Fingerprint, directory: Path | None = None) -> Found:

@@ -17,3 +17,10 @@ def size(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "B" or abs(number) >= 100 else f"{number:.1f} {unit}"
         number /= 1024
     return f"{number:.1f} {_UNITS[-1]}"
+
+
+def significant(value: float) -> str:
+    """Three digits, without an exponent: ``0.0123`` → ``0.01``, ``12.34`` → ``12.3``."""
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

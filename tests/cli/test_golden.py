@@ -63,7 +63,7 @@ ERRORS = {
     "misspelt-command": ("rum",),
     "bad-value": ("run", "t.parquet", "--temperature", "hot"),
     "unknown-model": ("run", "t.parquet", "--model", "smollm3"),
-    "unknown-policy": ("run", "t.parquet", "--policy", "auto"),
+    "unknown-policy": ("run", "t.parquet", "--policy", "turbo"),
     "no-run-directory-name": ("run", "t.parquet", "t.parquet"),
     "directory-of-something-else": ("run", "t.parquet", "--out", "busy"),
     "status-of-nothing": ("status", "none.out"),
@@ -71,6 +71,7 @@ ERRORS = {
     "convert-what": ("convert", "t.parquet", "u.parquet"),
     "convert-bad-lines": ("convert", "batch.jsonl", "u.parquet"),
     "convert-no-results": ("convert", "t.parquet", "u.jsonl"),
+    "profile-picture": ("profile", "--plot", "profile.png"),
 }
 BATCH = """\
 {"custom_id": "a", "method": "POST", "url": "/v1/embeddings", "body": {"input": "x"}}

@@ -54,7 +54,7 @@ class ClockedExecutor:
         context = round(float(step.context_len[roots].double().mean())) - 1
         used = set(step.page_table.flatten().tolist())
         assert used <= self.written | {0}, "a pass over pages that have no memory"
-        assert len(step.slots.unique()) == step.num_tokens, "two tokens in one place"
+        assert len(set(step.slots.tolist())) == step.num_tokens, "two tokens in one place"
         self.passes.append((step.num_tokens, rows, context))
         self.clock.now += self.slowness * pass_s(step.num_tokens, rows, context)
         return PassOutput(torch.zeros((len(step.wanted), VOCAB)))
