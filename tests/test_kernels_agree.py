@@ -48,7 +48,7 @@ def scores(engine: NativeEngine, prompt: Prompt, output: Sequence[int]) -> torch
     row = Row(prompt, output=list(output))
     row.pages = list(range(1, -(-row.committed // store.page_size) + 1))
     step = build_step([Work(row, row.committed)], store.page_size)
-    logits = engine.target.executor.forward(step)[0].double()
+    logits = engine.target.executor.forward(step).logits[0].double()
     if prompt.params.temperature == 0.0:
         return logits
     stream = Voice.of(row, 0, engine.target.tokenizer).stream

@@ -226,9 +226,8 @@ def test_a_token_without_an_embedding_cannot_spread_from_a_draft(
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     files = resolve_model(str(tmp_path), report=lambda _: None)
     config = ModelConfig.from_directory(tmp_path)
-    job = JobConfig(
-        input=("memory",), kv_memory=2**20, page_size=4, kernels=kernels, policy=policy, threads=1
-    )
+    settings = {"kv_memory": 2**20, "page_size": 4, "kernels": kernels, "policy": policy, "threads": 1}
+    job = JobConfig.model_validate({"input": ("memory",), **settings})
     target = Target(config, Tokenizer.load(tmp_path), build_executor(job, files, config).executor)
     everything = texts(answers(target, job, prompts(20)))
     rows = [p for p in prompts(20) if BAD not in p.token_ids and BAD not in everything[p.row_index]]
