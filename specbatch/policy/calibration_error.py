@@ -76,4 +76,5 @@ class CalibrationError:
 
 def _summed(places: Integers, values: Floats, like: Floats) -> Floats:
     """Sums of values by place, in the shape of another array."""
-    return np.bincount(places, values, minlength=like.size).reshape(like.shape)
+    sums: Floats = np.bincount(places, values, minlength=like.size).astype(np.float64).reshape(like.shape)
+    return sums
