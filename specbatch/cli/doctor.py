@@ -27,7 +27,7 @@ def doctor(
     """
     from specbatch.report.doctor import examine  # noqa: PLC0415 - not needed for --help
 
-    found = examine()
+    found = examine(lambda line: typer.echo(line, err=True))
     if as_json:
         print_json(found.as_dict())
         return
@@ -42,7 +42,7 @@ def _facts(found: Checkup) -> list[tuple[str, str]]:
     packages = [f"{name} {number}" for name, number in found.packages.items() if number is not None]
     available = "unknown" if found.memory_available is None else size(found.memory_available)
     limit = "" if found.memory_limit is None else f", container limit {size(found.memory_limit)}"
-    kernels = "compiled" if found.torch.kernels else f"not compiled: {found.torch.kernels_reason}"
+    kernels = f"compiled, {found.kernels.isa}" if found.kernels.isa else f"none: {found.kernels.reason}"
     facts = [
         ("specbatch", found.specbatch),
         ("python", f"{found.python} at {found.executable}"),
@@ -50,7 +50,7 @@ def _facts(found: Checkup) -> list[tuple[str, str]]:
         ("packages", ", ".join(packages)),
         ("cpu", f"{found.cpu}, {found.usable_cores} of {found.cores} cores usable"),
         ("memory", f"{available} available of {size(found.memory_total)}{limit}"),
-        ("gpu", ", ".join(found.torch.cuda) or "none that torch can use"),
+        ("gpu", ", ".join(found.gpus.names) or f"none: {found.gpus.reason}"),
         ("kernels", kernels),
     ]
     for disk in found.disks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from specbatch.config import JobConfig
@@ -10,9 +11,11 @@ from specbatch.engine.build import Built, DraftNeeds, build_executor
 from specbatch.engine.drafters import make_drafter, plan_drafts
 from specbatch.engine.feed import Feed, Host
 from specbatch.engine.loop import Loop, Target
+from specbatch.engine.profiles import ensure_profile, subject_of
 from specbatch.ledger import EngineStats
 from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
+from specbatch.policy import counts_with_costs
 from specbatch.text.chat import ChatTemplate
 from specbatch.text.encoder import PromptEncoder
 from specbatch.text.tokenizer import Tokenizer
@@ -71,6 +74,15 @@ def open_engine(job: JobConfig, files: ModelFiles, started: datetime | None = No
     plan = plan_drafts(job, files, config, tokenizer)
     built = build_executor(job, files, config, DraftNeeds() if plan is None else plan.needs(job.page_size))
     drafter = None if plan is None else make_drafter(plan, config, built.executor)
+    target = Target(config, tokenizer, built.executor, drafter)
+    if counts_with_costs(job.policy):
+        found = ensure_profile(subject_of(job, files, config, built, plan, drafter), _unheard)
+        target = replace(target, profile=found.table, no_profile=found.reason)
+        built = replace(built, notice=built.notice or found.reason)
     template = ChatTemplate.load(files.directory, started)
     encoder = PromptEncoder(tokenizer, template, config, job.system, job.raw_prompts)
-    return NativeEngine(Target(config, tokenizer, built.executor, drafter), encoder, job, built)
+    return NativeEngine(target, encoder, job, built)
+
+
+def _unheard(_line: str) -> None:
+    """Measuring is part of loading, which is announced; what came of it is a notice."""

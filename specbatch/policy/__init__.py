@@ -4,7 +4,7 @@ from specbatch.policy.base import Decision, PolicySettings, SpeculationPolicy, S
 from specbatch.policy.calibration import Calibration
 from specbatch.policy.costed import Instruments
 from specbatch.policy.forest import Drafts
-from specbatch.policy.make import make_policy
+from specbatch.policy.make import counts_with_costs, make_policy
 
 __all__ = [
     "Calibration",
@@ -14,6 +14,7 @@ __all__ = [
     "PolicySettings",
     "SpeculationPolicy",
     "StepView",
+    "counts_with_costs",
     "decodes",
     "make_policy",
     "view_of",

@@ -22,6 +22,11 @@ _WIDEST, _LARGEST = 4, 24
 """Wider and larger trees bring a policy that weighs every node nothing but work."""
 
 
+def counts_with_costs(policy: str) -> bool:
+    """Whether a policy decides by what steps cost on this machine, so that it needs a profile."""
+    return policy in _COSTED or policy == RestingPolicy.name
+
+
 def make_policy(settings: PolicySettings, instruments: Instruments | None = None) -> SpeculationPolicy:
     """The policy that the settings name.
 

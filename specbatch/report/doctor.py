@@ -1,17 +1,12 @@
-"""What this machine offers to a run, what is missing, and how to get it.
-
-torch is asked in a process of its own: it takes seconds to import, and a broken installation of it
-must be reported, not suffered.
-"""
+"""What this machine offers to a run, what is missing, and how to get it."""
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,6 +14,7 @@ from pathlib import Path
 from specbatch import __version__
 from specbatch.hardware.memory import available_bytes, container_limit_bytes
 from specbatch.hardware.meters import Meter, find_meters
+from specbatch.hardware.probes import Gpus, Kernels, find_gpus, find_kernels
 from specbatch.hardware.processor import processor_name
 from specbatch.hardware.threads import usable_cores
 from specbatch.models.catalog import CATALOG, DEFAULT_MODEL
@@ -27,18 +23,7 @@ from specbatch.models.pull import is_installed
 
 _PACKAGES = ("torch", "numpy", "pyarrow", "tokenizers", "transformers", "safetensors", "gguf", "vllm")
 _OPTIONAL = frozenset({"vllm"})
-_PROBE_SECONDS = 120.0
 _FEW_BYTES_FREE = 2 << 30
-_PROBE = """
-import json, torch
-found = {"cuda": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]}
-try:
-    from specbatch_kernels import cpu
-    found["kernels"], found["reason"] = cpu.available(), cpu.unavailable_reason()
-except ImportError as error:
-    found["kernels"], found["reason"] = False, str(error)
-print(json.dumps(found))
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +32,6 @@ class Finding:
 
     what: str
     fix: str
-
-
-@dataclass(frozen=True, slots=True)
-class Torch:
-    """What torch says of this machine.
-
-    Attributes:
-        error: Why it could not be asked; empty when it could.
-        cuda: Names of the GPUs.
-        kernels: Whether the compiled CPU kernels can be used.
-        kernels_reason: Why not.
-    """
-
-    error: str
-    cuda: tuple[str, ...]
-    kernels: bool
-    kernels_reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +59,8 @@ class Checkup:
     memory_available: int | None
     memory_limit: int | None
     disks: tuple[Disk, ...]
-    torch: Torch
+    gpus: Gpus
+    kernels: Kernels
     meters: tuple[Meter, ...]
     models: tuple[str, ...]
     missing: tuple[Finding, ...]
@@ -101,10 +70,14 @@ class Checkup:
         return asdict(self)
 
 
-def examine() -> Checkup:
-    """Look at this machine; takes as long as torch takes to import."""
+def examine(report: Callable[[str], None]) -> Checkup:
+    """Look at this machine.
+
+    Args:
+        report: Told of what takes a while.
+    """
     packages = {name: _version(name) for name in _PACKAGES}
-    torch = _ask_torch()
+    gpus, kernels = find_gpus(report), find_kernels()
     disks = (_disk("model cache", cache_root()), _disk("working directory", Path.cwd()))
     meters = find_meters()
     models = _cached_models()
@@ -121,10 +94,11 @@ def examine() -> Checkup:
         memory_available=available_bytes(),
         memory_limit=container_limit_bytes(),
         disks=disks,
-        torch=torch,
+        gpus=gpus,
+        kernels=kernels,
         meters=meters,
         models=models,
-        missing=tuple(_missing(packages, torch, disks, meters)),
+        missing=(*_slow(gpus, kernels), *_missing(packages, disks, meters)),
     )
 
 
@@ -133,30 +107,6 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _ask_torch() -> Torch:
-    try:
-        done = subprocess.run(  # noqa: S603 - the arguments are ours
-            [sys.executable, "-c", _PROBE],
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
-        found = json.loads(done.stdout) if done.returncode == 0 else None
-    except subprocess.TimeoutExpired:
-        return _no_torch(f"importing torch took more than {_PROBE_SECONDS:.0f} s")
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        lines = done.stderr.strip().splitlines()
-        return _no_torch(lines[-1] if lines else f"python ended with code {done.returncode}")
-    return Torch("", tuple(found["cuda"]), bool(found["kernels"]), str(found["reason"]))
-
-
-def _no_torch(reason: str) -> Torch:
-    return Torch(reason, (), False, "torch cannot be used")
 
 
 def _disk(purpose: str, path: Path) -> Disk:
@@ -180,19 +130,26 @@ def _cached_models() -> tuple[str, ...]:
     return (*aliases, *names)
 
 
+def _slow(gpus: Gpus, kernels: Kernels) -> list[Finding]:
+    """What keeps a run from computing as fast as it could."""
+    found = []
+    if gpus.hint:
+        what = f"torch cannot be used: {gpus.error}" if gpus.error else f"GPU: {gpus.reason}"
+        found.append(Finding(what, gpus.hint))
+    if not kernels.isa:
+        fix = "install a C compiler and reinstall specbatch"
+        found.append(Finding(f"compiled CPU kernels: {kernels.reason}", fix))
+    return found
+
+
 def _missing(
-    packages: dict[str, str | None], torch: Torch, disks: tuple[Disk, ...], meters: tuple[Meter, ...]
+    packages: dict[str, str | None], disks: tuple[Disk, ...], meters: tuple[Meter, ...]
 ) -> list[Finding]:
     found = [
         Finding(f"package {name} is not installed", f"pip install {name}")
         for name, installed in packages.items()
         if installed is None and name not in _OPTIONAL
     ]
-    if torch.error:
-        found.append(Finding(f"torch cannot be used: {torch.error}", "pip install --force-reinstall torch"))
-    elif not torch.kernels:
-        fix = "install a C compiler and reinstall specbatch"
-        found.append(Finding(f"compiled CPU kernels: {torch.kernels_reason}", fix))
     found += [
         Finding(f"{disk.purpose} {disk.path}: little space left", "free some, or use another place")
         for disk in disks

@@ -188,10 +188,14 @@ def test_schema_lists_input_and_output(tmp_path: Path) -> None:
 
 
 def test_doctor_describes_the_machine_and_what_is_missing(tmp_path: Path) -> None:
-    found = as_json(specbatch("doctor", "--json", cwd=tmp_path, SPECBATCH_CACHE=str(tmp_path / "none")))
+    cache = str(tmp_path / "none")
+    result = specbatch("doctor", "--json", cwd=tmp_path, SPECBATCH_CACHE=cache, PYTHONPROFILEIMPORTTIME="1")
+    found = as_json(result)
     assert found["packages"]["torch"]
     assert 1 <= found["usable_cores"] <= found["cores"]
-    assert found["torch"]["error"] == ""
+    assert found["gpus"]["error"] == ""
+    assert bool(found["gpus"]["names"]) != bool(found["gpus"]["reason"])
+    assert bool(found["kernels"]["isa"]) != bool(found["kernels"]["reason"])
     assert [meter["name"] for meter in found["meters"]] == ["RAPL", "NVML"]
     assert any("specbatch model pull" in finding["fix"] for finding in found["missing"])
 

@@ -18,7 +18,7 @@ from specbatch.report.profile_plot import svg_of
 from tests.golden_files import check
 from tests.hardware.costs import table
 
-PATH = Path("/home/jo/.cache/specbatch/profiles/0123456789abcdef.json")
+PATH = Path("cache/specbatch/profiles/0123456789abcdef.json")
 SVG = "{http://www.w3.org/2000/svg}"
 
 
