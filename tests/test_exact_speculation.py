@@ -132,6 +132,7 @@ def plain(world: World) -> dict[int, tuple[int, ...]]:
     return texts
 
 
+@pytest.mark.timeout(900)  # the largest of them take minutes on a machine that is busy
 @pytest.mark.parametrize(("policy", "drafter", "in_flight", "sharing"), COMBINATIONS)
 def test_token_ids_are_those_of_plain_decoding(
     world: World,
