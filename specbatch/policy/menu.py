@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from specbatch.draft.base import TreeShape
-from specbatch.policy.rest import Share
 from specbatch.policy.selection import Selection
 
 MIN_GAIN = 0.03
 """Share by which drafting must be expected to raise tokens per second before it is begun."""
 
 _RELIEF = 0.02
-"""Share of their needs by which rows' prospects must improve before anything changes for them."""
+"""Share of a row's need by which its prospects must improve before anything changes for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,29 +55,18 @@ class Prospect:
     Attributes:
         choice: The choice.
         selection: What would be verified.
-        lacking: Shares of what rows need that they would lack, summed; 1 for each without hope.
-        rate: Expected tokens per second.
-        promised: Rows with promises.
-        share: What of the plan would be done; ``None``: all.
+        lacking: Shares of what rows with hope need that they would lack, summed.
     """
 
     choice: Choice
     selection: Selection
     lacking: float
-    rate: float
-    promised: int
-    share: Share | None = None
 
     @classmethod
-    def of(cls, choice: Choice, selection: Selection, promised: int) -> Prospect:
-        """With everybody in the step."""
+    def of(cls, choice: Choice, selection: Selection) -> Prospect:
+        """Sum up."""
         lacking = (1.0 - selection.expected / selection.needed)[selection.short]
-        total = float(lacking.sum()) + int(selection.hopeless.sum())
-        return cls(choice, selection, total, selection.rate, promised)
-
-    def with_share(self, share: Share) -> Prospect:
-        """With some sitting out."""
-        return replace(self, lacking=share.lacking, rate=share.rate, share=share)
+        return cls(choice, selection, float(lacking.sum()))
 
 
 def decide(plain: Prospect, others: Sequence[Prospect], current: Choice) -> Prospect:
@@ -92,21 +80,23 @@ def decide(plain: Prospect, others: Sequence[Prospect], current: Choice) -> Pros
         others: All other choices.
         current: The present choice.
     """
-    relief = _RELIEF * max(1, plain.promised)
     worth = [
         each
         for each in others
-        if each.lacking < plain.lacking - relief
-        or (each.lacking <= plain.lacking + relief and each.rate >= plain.rate * (1.0 + MIN_GAIN))
+        if each.lacking < plain.lacking - _RELIEF
+        or (
+            each.lacking <= plain.lacking + _RELIEF
+            and each.selection.rate >= plain.selection.rate * (1.0 + MIN_GAIN)
+        )
     ]
     best = plain
     for each in worth:
-        if each.lacking < best.lacking - relief or (
-            each.lacking <= best.lacking + relief and each.rate > best.rate
+        if each.lacking < best.lacking - _RELIEF or (
+            each.lacking <= best.lacking + _RELIEF and each.selection.rate > best.selection.rate
         ):
             best = each
     for each in (plain, *others):
-        stays = each.lacking <= best.lacking + relief
-        if each.choice == current and stays and each.rate * (1.0 + MIN_GAIN) >= best.rate:
+        stays = each.lacking <= best.lacking + _RELIEF
+        if each.choice == current and stays and each.selection.rate * (1.0 + MIN_GAIN) >= best.selection.rate:
             return each
     return best
