@@ -85,7 +85,8 @@ def sit_out(seats: Sequence[Seat], predict: Predict) -> frozenset[int]:
     if forlorn:
         order = forlorn + [i for i in order if i not in forlorn]
         best = without(len(order))
-    kept = (set(best.missing) | set(present.missing)) - best.hopeless
+    out = {seats[i].row for i in order}  # nobody is helped by their own rest, whatever is predicted
+    kept = (set(best.missing) | set(present.missing)) - best.hopeless - out
     at_best = _total(best, kept)
     helped = _total(present, kept) - at_best
     if helped <= _NOTHING:

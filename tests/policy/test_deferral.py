@@ -84,6 +84,18 @@ def test_the_hopeless_rest_before_all_others() -> None:
     assert sit_out(tired, linear(tired[1:2], 0.5, forlorn=tired[:1])) == {2}
 
 
+def test_a_step_is_never_emptied_to_help_those_who_would_rest() -> None:
+    """Without anybody nobody lacks anything; that is no reason to send all of them away."""
+    seats = [seat(-1.0), seat(-1.0), seat()]
+
+    def predict(some: Sequence[Seat]) -> Outlook:
+        writing = [each.row for each in some]
+        hopeless = frozenset(row for row in writing if row in (seats[0].row, seats[1].row))
+        return Outlook(0.1 * len(some), dict.fromkeys(hopeless, 0.5), hopeless)
+
+    assert sit_out(seats, predict) == frozenset()
+
+
 def test_who_is_hopeless_only_because_of_the_others_gets_their_rest() -> None:
     seats = [seat(-1.0), *(seat() for _ in range(4))]
 

@@ -1,0 +1,95 @@
+"""Policies that count with costs, on the table model: whoever drafts or sits out, no row's text changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from specbatch.engine.loop import Loop, Target
+from specbatch.hardware.cost import CostTable
+from specbatch.ledger import EngineStats
+from specbatch.rows import Prompt, Slo
+from tests.engine.drafters import TestDrafter
+from tests.engine.table_model import CONFIG, PromptFeed, StepClock, TableExecutor, word_tokenizer
+from tests.engine.test_loop import decode_alone, job
+from tests.engine.test_speculation import DRAFTERS, MIXED, check_account
+from tests.hardware.costs import table
+
+STEP_S = 0.02
+SLOS = (
+    Slo(),
+    Slo(tpot_ms=25.0),
+    Slo(deadline=14.0),
+    Slo(tpot_ms=1.0),
+    Slo(ttft_ms=10.0),
+    Slo(deadline=0.5),
+    Slo(tpot_ms=500.0, deadline=40.0),
+)
+"""None, tight, far, lost from the start, of the first token, near, and two at once."""
+
+Texts = dict[int, tuple[int, ...]]
+
+
+def promised(index: int) -> Prompt:
+    """Seven kinds of rows, and of promises, over and over."""
+    kind = MIXED[index % 7]
+    params = replace(kind.params, max_tokens=min(12, kind.params.max_tokens))
+    return replace(kind, row_index=index, key=f"key{index}", params=params, slo=SLOS[index % 7])
+
+
+ROWS = [promised(index) for index in range(24)]
+
+
+@pytest.fixture(scope="module")
+def plain() -> Texts:
+    return {row.row_index: tuple(decode_alone(row)) for row in ROWS}
+
+
+def answers(
+    policy: str, drafter: TestDrafter | None, profile: CostTable | None, pages: int = 200, rows: int = 24
+) -> tuple[Texts, EngineStats]:
+    """Texts and totals of one run, every invariant checked after each step."""
+    settings = job(policy=policy, max_rows_in_flight=rows, prefill_chunk=5)
+    host = StepClock(STEP_S)
+    target = Target(CONFIG, word_tokenizer(), TableExecutor(num_pages=pages), drafter, profile=profile)
+    loop = Loop(target, settings, PromptFeed(ROWS, settings), host)
+    while loop.rows_left():
+        loop.step()
+        loop.check()
+    for answer in host.answers.values():
+        check_account(answer)
+    return {index: answer.token_ids for index, answer in host.answers.items()}, loop.finish()
+
+
+@pytest.mark.parametrize("policy", ["dspark", "adaserve", "auto"])
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_tokens_equal_plain_decoding(name: str, policy: str, plain: Texts) -> None:
+    for rows, pages in ((24, 200), (24, 60), (4, 30), (1, 30)):
+        texts, _ = answers(policy, DRAFTERS[name](), table(), pages, rows)
+        assert texts == plain
+
+
+@pytest.mark.parametrize("policy", ["off+deferral", "auto"])
+def test_rows_that_sit_out_lose_time_and_no_text(policy: str, plain: Texts) -> None:
+    drafter = None if policy == "off+deferral" else DRAFTERS["silent"]()
+    texts, stats = answers(policy, drafter, table())
+    assert stats.rested > 0, "somebody sat out"
+    assert texts == plain
+
+
+@pytest.mark.parametrize("policy", ["off+deferral", "dspark", "adaserve", "auto"])
+def test_without_a_profile_rows_are_decoded_plainly_and_the_reason_is_told(policy: str, plain: Texts) -> None:
+    texts, stats = answers(policy, DRAFTERS["oracle"](), None)
+    assert texts == plain
+    assert (stats.drafts.drafted, stats.rested) == (0, 0)
+    assert "profile" in stats.policy_notice
+
+
+def test_what_the_target_decides_is_learnt() -> None:
+    _, stats = answers("dspark", DRAFTERS["oracle"](), table())
+    assert stats.policy_notice == ""
+    overall = stats.calibration["overall"]
+    assert isinstance(overall, dict)
+    assert overall["candidates"] > 50
+    assert overall["accepted"] > 0.9
