@@ -156,5 +156,6 @@ def test_token_ids_are_those_of_plain_decoding(
         check_account(answer)
     if drafter == "model":
         accounts = [answer.drafts for answer in found.values()]
-        assert sum(a.accepted for a in accounts) > sum(a.rejected for a in accounts) / 8
+        # A drafter that is the target itself; only noise at temperature 1 stands between the two.
+        assert sum(a.accepted for a in accounts) > sum(a.target_passes for a in found.values()) / 2
     assert sum(answer.drafts.verified for answer in found.values()) > 0

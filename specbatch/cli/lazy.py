@@ -9,6 +9,8 @@ import typer
 import typer.core
 import typer.main
 
+from specbatch.startup import loading
+
 
 class LazyCommand(NamedTuple):
     """Where a command is, and what the list of commands says about it.
@@ -42,7 +44,9 @@ def lazy_group(commands: dict[str, LazyCommand]) -> type[typer.core.TyperGroup]:
             name, stand_in, rest = super().resolve_command(ctx, args)
             if stand_in is None or name is None:
                 return name, stand_in, rest
-            command = typer.main.get_command(importlib.import_module(commands[name].module).app)
+            with loading():
+                module = importlib.import_module(commands[name].module)
+            command = typer.main.get_command(module.app)
             command.name = name
             return name, command, rest
 

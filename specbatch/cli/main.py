@@ -8,6 +8,7 @@ import sys
 from specbatch.errors import EngineError, SpecbatchError, UsageError
 from specbatch.hardware.threads import prepare_environment
 from specbatch.signals import Interrupts
+from specbatch.startup import loading
 
 
 def main() -> None:
@@ -17,7 +18,8 @@ def main() -> None:
     try:
         with Interrupts():
             # After the handlers are in place: importing the commands takes a good part of a second.
-            from specbatch.cli.app import app  # noqa: PLC0415
+            with loading():
+                from specbatch.cli.app import app  # noqa: PLC0415
 
             app()
     except SpecbatchError as error:

@@ -17,6 +17,7 @@ from specbatch.models.files import ModelFiles
 from specbatch.models.resolve import resolve_model
 from specbatch.progress import Reporter, open_reporter
 from specbatch.rows import Prompt, RawPrompt
+from specbatch.startup import loading
 
 if TYPE_CHECKING:  # the engine's room imports torch
     from specbatch.engine.feed import Engine
@@ -46,13 +47,14 @@ def open_native_engine(config: JobConfig, files: ModelFiles, started: datetime) 
         EngineError: Its libraries cannot be loaded.
         SpecbatchError: The model cannot be.
     """
-    try:
-        from specbatch.engine.open import open_engine  # noqa: PLC0415
-    except (ImportError, OSError, MemoryError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        hint = f"{MORE_MEMORY}; if there is enough, the installation is damaged: see specbatch doctor"
-        raise EngineError(f"torch cannot be loaded: {reason}", hint) from error
-    return open_engine(config, files, started)
+    with loading():
+        try:
+            from specbatch.engine.open import open_engine  # noqa: PLC0415
+        except (ImportError, OSError, MemoryError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            hint = f"{MORE_MEMORY}; if there is enough, the installation is damaged: see specbatch doctor"
+            raise EngineError(f"torch cannot be loaded: {reason}", hint) from error
+        return open_engine(config, files, started)
 
 
 def open_encoder(config: JobConfig, directory: Path, started: datetime | None = None) -> PromptEncoder:
