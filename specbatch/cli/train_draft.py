@@ -12,7 +12,17 @@ from specbatch.draft.training.settings import TrainSettings, read_settings
 
 PANELS = {
     "Head": ("out", "model", "start", "draft_vocab", "quantise"),
-    "Data": ("data", "rows", "tokens", "user_tokens", "answer_tokens", "temperature", "seats"),
+    "Data": (
+        "data",
+        "also",
+        "prompts",
+        "rows",
+        "tokens",
+        "user_tokens",
+        "answer_tokens",
+        "temperature",
+        "seats",
+    ),
     "Training": ("minutes", "steps", "batch_tokens", "learning_rate", "seed", "threads"),
 }
 
@@ -29,10 +39,11 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 def train_draft(collect_only: _CollectOnly = False, resume: _Resume = False, **flags: object) -> None:
     """Train a draft head (EAGLE-3.1) for a model, on text that the model writes itself.
 
-    With --rows, on the rows of a past run of that model. The text is kept in
-    --data and gone on with; training goes on from its last checkpoint with
-    --resume. Beside the head stands a JSON file that says how it was made and
-    how far its drafts get on answers it has not seen.
+    With --prompts, on its answers to the prompts of a table; with --rows, on the
+    rows of a past run of that model. The text is kept in --data and gone on with;
+    training goes on from its last checkpoint with --resume. Beside the head stands
+    a JSON file that says how it was made and how far its drafts get on answers it
+    has not seen.
 
     Example: specbatch train-draft --data head-data --out head.safetensors
     """

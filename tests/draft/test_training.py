@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -16,11 +18,14 @@ from specbatch.draft.head_weights import load_head
 from specbatch.draft.training import collect as collecting
 from specbatch.draft.training import session as sessions
 from specbatch.draft.training.command import run_training
+from specbatch.draft.training.dataset import open_dataset
+from specbatch.draft.training.documents import Mark
 from specbatch.draft.training.settings import TrainSettings, read_settings
 from specbatch.draft.training.shards import Shard, ShardFolder
 from specbatch.draft.training.trainer import Trainer
 from specbatch.errors import ConfigError, InputError, Interrupted, MismatchError, ModelError, UsageError
 from specbatch.models.config import ModelConfig
+from specbatch.text.tokenizer import Tokenizer
 from tests.tiny_models import write_tiny_model
 
 if not available():
@@ -122,8 +127,7 @@ def test_manifest_says_how_to_do_it_again(model: Path, data: Path, tmp_path: Pat
     found = manifest(tmp_path)
     assert found["command"] == "specbatch train-draft --data 'my data'"
     assert found["target"]["name"] == str(model)
-    recipe = found["data"]["recipe"]
-    assert isinstance(recipe, dict)
+    recipe = found["data"]["folders"][0]["recipe"]
     assert recipe["answer"] == {"temperatures": [0.0, 0.7], "max_tokens": 16}
     assert found["training"]["steps"] == 3
     assert found["training"]["plans"] == [[0, 3]]
@@ -158,6 +162,34 @@ def test_same_seed_same_head_and_resuming_changes_no_bit(
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert manifest(whole)["training"]["tokens_seen"] == manifest(parts)["training"]["tokens_seen"]
+
+
+def test_answers_to_given_prompts_are_mixed_with_the_models_own_words(
+    model: Path, data: Path, tmp_path: Path
+) -> None:
+    table, more = tmp_path / "prompts.parquet", tmp_path / "more"
+    words = [f"count to {number}" for number in range(60)]
+    pq.write_table(pa.table({"prompt": [*words[:30], None, "x " * 600, *words[30:]]}), table)
+    run_training(settings(model, tmp_path, data=more, prompts=table, tokens=10**6), [], collect_only=True)
+    answered = shards(more)
+    assert sum(len(shard.indices) for shard in answered) == 60  # the faulty and the endless one are left out
+    tokenizer = Tokenizer.load(model)
+    first = answered[0]
+    span = slice(first.offsets[0], first.offsets[1])
+    prompt = first.tokens[span][first.marks[span] == Mark.USER].tolist()
+    assert "count to 0" in tokenizer.decode(prompt, skip_special_tokens=False)
+    run_training(settings(model, tmp_path, data=data, also=(more,), steps=3), [])
+    found = manifest(tmp_path)["data"]
+    sources = [folder["recipe"]["source"] for folder in found["folders"]]
+    assert sources == ["the target's own conversations", "the target's answers to given prompts"]
+    own, given = (folder["documents"] for folder in found["folders"])
+    assert given == 60
+    assert found["train_documents"] + found["held_out_documents"] > own
+
+
+def test_other_folders_than_at_the_beginning_are_refused(model: Path, data: Path) -> None:
+    with pytest.raises(InputError, match="began with 2 folders"):
+        open_dataset([ShardFolder(data, None)], [1, 1])
 
 
 def test_length_is_found_from_minutes_and_may_be_changed_on_the_way(

@@ -20,6 +20,7 @@ from specbatch.draft.training.manifest import (
 )
 from specbatch.draft.training.meter import Meter
 from specbatch.draft.training.past_rows import past_rows
+from specbatch.draft.training.prompts import answers_to
 from specbatch.draft.training.recipe import Source, Writing, own_words
 from specbatch.draft.training.session import Options, Session, read_checkpoint
 from specbatch.draft.training.settings import TrainSettings
@@ -66,7 +67,8 @@ def run_training(
     if options is None:
         return
     saved = read_checkpoint(options.checkpoint) if resume else None
-    data = open_dataset(folder, None if saved is None else saved["record"]["shards"])
+    folders = [folder, *(ShardFolder(path, None) for path in settings.also)]
+    data = open_dataset(folders, None if saved is None else saved["record"]["shards"])
     if saved is None:
         hyper = Hyper(settings.steps or 1, settings.seed, settings.batch_tokens, settings.learning_rate)
         session = Session((files, work.config), data, hyper, options)
@@ -82,7 +84,7 @@ def run_training(
         session.train(meter)
     evaluation = session.finish()
     trained = training_sections(session.trainer.hyper, session.record, evaluation)
-    write_manifest(options, {**data_sections(files, folder, data, command), **trained})
+    write_manifest(options, {**data_sections(files, folders, data, command), **trained})
     options.checkpoint.unlink(missing_ok=True)
     _say(f"{options.out}: {evaluation}")
 
@@ -124,9 +126,13 @@ def _collect(work: _Work, path: Path, *, complete: bool) -> ShardFolder:
 
 def _source(work: _Work) -> Source:
     settings = work.settings
+    if settings.rows is not None and settings.prompts is not None:
+        raise UsageError("--rows and --prompts contradict each other", "give one of them; --also mixes data")
     if settings.rows is not None:
         return past_rows(work.files, work.config, settings.rows)
     writing = Writing(settings.seed, settings.user_tokens, settings.answer_tokens, settings.temperature)
+    if settings.prompts is not None:
+        return answers_to(work.files, work.config, settings.prompts, writing)
     return own_words(work.files, work.config, writing)
 
 

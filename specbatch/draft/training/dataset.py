@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 from specbatch.draft.training.batch import Example
 from specbatch.draft.training.documents import Mark
 from specbatch.draft.training.shards import ShardFolder
-from specbatch.errors import InputError
+from specbatch.errors import InputError, MismatchError
 
 _HELD_OUT_EVERY = 50
 """One document of so many is never trained on. Duplicates were left out when the data were collected."""
@@ -25,13 +25,13 @@ class Dataset:
     """Training data in memory maps.
 
     Attributes:
-        shards: How many were there when it was opened; later ones do not take part.
+        shards: How many each folder held when it was opened; later ones do not take part.
         train: Documents to learn from.
         held_out: Documents to judge by.
         greedy: Those of ``held_out`` whose answers are the target's most likely tokens.
     """
 
-    shards: int
+    shards: tuple[int, ...]
     train: tuple[Example, ...]
     held_out: tuple[Example, ...]
     greedy: tuple[Example, ...]
@@ -42,42 +42,71 @@ class Dataset:
         return sum(map(len, self.train))
 
 
-def open_dataset(folder: ShardFolder, shards: int | None = None) -> Dataset:
-    """Open a folder.
+def open_dataset(folders: Sequence[ShardFolder], shards: Sequence[int] | None = None) -> Dataset:
+    """Open one or more folders of the same target.
 
     Args:
-        folder: The shards.
-        shards: Take so many, the first ones; ``None``: all that are there.
+        folders: The shards.
+        shards: Take so many of each, the first ones; ``None``: all that are there.
 
     Raises:
         InputError: There are fewer, or too few documents to train and judge.
+        MismatchError: The folders hold text of different targets.
     """
-    there = len(folder)
-    taken = there if shards is None else shards
-    if taken > there:
-        raise InputError(f"{folder.path} holds {there} shards, {taken} are needed", "was it cut down?")
-    answer = folder.recipe.get("answer")
-    temperatures = answer.get("temperatures") if isinstance(answer, dict) else None
+    taken = [len(folder) for folder in folders] if shards is None else list(shards)
+    if len(taken) != len(folders):
+        raise InputError(
+            f"training began with {len(taken)} folders of data, there are {len(folders)}",
+            "give --data and --also as at the beginning",
+        )
     train: list[Example] = []
     held_out: list[Example] = []
     greedy: list[Example] = []
-    for number in range(taken):
+    for folder, count in zip(folders, taken, strict=True):
+        _check(folder, folders[0], count)
+        for index, example in _examples(folder, count):
+            if index % _HELD_OUT_EVERY:
+                train.append(example)
+                continue
+            held_out.append(example)
+            if _is_greedy(folder, index):
+                greedy.append(example)
+    if not train or not greedy:
+        raise InputError(
+            f"{folders[0].path} holds too few documents to train and judge a head", "collect more"
+        )
+    return Dataset(tuple(taken), tuple(train), tuple(held_out), tuple(greedy))
+
+
+def _check(folder: ShardFolder, first: ShardFolder, count: int) -> None:
+    there = len(folder)
+    if count > there:
+        raise InputError(f"{folder.path} holds {there} shards, {count} are needed", "was it cut down?")
+    for name in ("target_digest", "captured"):
+        if folder.recipe.get(name) != first.recipe.get(name):
+            raise MismatchError(
+                f"{folder.path} and {first.path} hold text of different models: {name} differs",
+                "collect both with the model the head is for",
+            )
+
+
+def _examples(folder: ShardFolder, shards: int) -> Iterator[tuple[int, Example]]:
+    """Number and content of every document with an answer worth the name."""
+    for number in range(shards):
         shard = folder.read(number)
         bounds = shard.offsets.tolist()
         for index, start, end in zip(shard.indices.tolist(), bounds, bounds[1:], strict=False):
             span = slice(start, end)
             example = Example(shard.tokens[span], shard.marks[span], shard.states[span])
-            if len(example) - example.answer_start < _SHORTEST_ANSWER:
-                continue
-            if index % _HELD_OUT_EVERY:
-                train.append(example)
-                continue
-            held_out.append(example)
-            if temperatures is None or temperatures[index % len(temperatures)] == 0:
-                greedy.append(example)
-    if not train or not greedy:
-        raise InputError(f"{folder.path} holds too few documents to train and judge a head", "collect more")
-    return Dataset(taken, tuple(train), tuple(held_out), tuple(greedy))
+            if len(example) - example.answer_start >= _SHORTEST_ANSWER:
+                yield index, example
+
+
+def _is_greedy(folder: ShardFolder, index: int) -> bool:
+    """Whether a document's answer is the target's most likely one; past rows count as such."""
+    answer = folder.recipe.get("answer")
+    temperatures = answer.get("temperatures") if isinstance(answer, dict) else None
+    return temperatures is None or temperatures[index % len(temperatures)] == 0
 
 
 def frequent_tokens(examples: Sequence[Example], size: int, always: frozenset[int]) -> Tensor:

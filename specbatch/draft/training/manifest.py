@@ -73,16 +73,17 @@ def training_sections(hyper: Hyper, record: Record, evaluation: Evaluation) -> d
 
 
 def data_sections(
-    files: ModelFiles, folder: ShardFolder, data: Dataset, command: Sequence[str]
+    files: ModelFiles, folders: Sequence[ShardFolder], data: Dataset, command: Sequence[str]
 ) -> dict[str, object]:
     """The command and what it worked on."""
     return {
         "command": shlex.join(["specbatch", *command]),
         "target": {"name": files.name, "digest": files.digest, "quantization": files.quantization},
         "data": {
-            "recipe": folder.recipe,
-            "shards": data.shards,
-            **folder.facts(data.shards),
+            "folders": [
+                {"recipe": folder.recipe, "shards": shards, **folder.facts(shards)}
+                for folder, shards in zip(folders, data.shards, strict=True)
+            ],
             "train_documents": len(data.train),
             "train_tokens": data.train_tokens,
             "held_out_documents": len(data.held_out),

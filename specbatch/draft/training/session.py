@@ -68,7 +68,7 @@ class Record:
     """What a training run has been through; kept in checkpoints, printed in the manifest.
 
     Attributes:
-        shards: How much of the data takes part.
+        shards: How much of each folder of data takes part.
         plans: ``[step, steps]``: from which step on how many steps were planned in all.
         seconds: Spent in training, all attempts.
         tokens: Seen, repetitions counted.
@@ -76,7 +76,7 @@ class Record:
         evaluations: ``step`` and the evaluation then.
     """
 
-    shards: int
+    shards: list[int]
     plans: list[list[int]] = field(default_factory=list)
     seconds: float = 0.0
     tokens: int = 0
@@ -117,7 +117,7 @@ class Session:
             take_head(self.module, begun)
         teacher = make_teacher(weights, self._target, self.target_ids)
         self.trainer = Trainer(self.module, teacher, data.train, hyper)
-        self.record = Record(data.shards, [[0, hyper.steps]])
+        self.record = Record(list(data.shards), [[0, hyper.steps]])
 
     def fit(self, minutes: float) -> int:
         """Steps that take about this long on this machine as it is now; nothing is learned."""

@@ -33,6 +33,12 @@ class TrainSettings(BaseModel):
             description="finished run directory whose rows are learned from, instead of the model's own text"
         ),
     ] = None
+    prompts: Annotated[
+        Path | None, Field(description="table whose prompts the model answers, instead of its own")
+    ] = None
+    also: Annotated[
+        tuple[Path, ...], Field(description="folder of more data, collected before; may be repeated")
+    ] = ()
     tokens: Annotated[int, Field(ge=1, description="collect until there are so many tokens")] = 1_000_000
     user_tokens: Annotated[int, Field(ge=8, description="cut longer user messages")] = 160
     answer_tokens: Annotated[int, Field(ge=8, description="cut longer answers")] = 320
