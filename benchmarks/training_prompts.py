@@ -1,13 +1,13 @@
-"""Prompts that a draft head is trained on: maths exercises, Python tasks and everyday requests, drawn by seed.
+"""Prompts that a draft head is trained on: maths exercises, Python tasks, everyday requests; drawn by seed.
 
-Usage: ``python benchmarks/training_prompts.py OUT.parquet [--rows 8000] [--seed 0]``. Writes the columns ``id``
-and ``prompt``. Templates and the lists that fill them are in ``benchmarks/prompts/training.toml``; none of them
-is taken from the sets that measure a head (``benchmarks/workloads.py``).
+Usage: ``python benchmarks/training_prompts.py OUT.parquet [--rows 8000] [--seed 0]``. Writes the columns
+``id`` and ``prompt``. Templates and the lists that fill them are in ``benchmarks/prompts/training.toml``; none
+of them is taken from the sets that measure a head (``benchmarks/workloads.py``).
 
 A template's ``{slot}`` is one of: a list (``{food}``; ``{food#2}`` is another value of it, and the same slot
-means the same value throughout a prompt), words to choose from (``{big|small}``), a number (``{20-80/5}``: from
-20 to 80 in steps of 5), a person (``{A}`` to ``{D}``; ``{he}``, ``{his}``, ``{him}`` mean A), or ``{passage}``.
-``{^slot}`` begins with a capital letter.
+means the same value throughout a prompt), words to choose from (``{big|small}``), a number (``{20-80/5}``:
+from 20 to 80 in steps of 5), a person (``{A}`` to ``{D}``; ``{he}``, ``{his}``, ``{him}`` mean A), or
+``{passage}``. ``{^slot}`` begins with a capital letter.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Filling:
         if slot == "passage":
             return self._passage()
         if slot not in self.chosen:
-            self.chosen[slot] = self._person(slot) if slot in "ABCD" else self._entry(slot.split("#")[0])
+            self.chosen[slot] = self._person(slot) if slot in "ABCD" else self._entry(slot.partition("#")[0])
         return self.chosen[slot]
 
     def _entry(self, name: str) -> str:
