@@ -1,7 +1,6 @@
 """The nouns that travel: ``RawPrompt`` → ``Prompt`` → ``Row`` (the only mutable one) → ``Answer``.
 
-All times are seconds on the run clock, whose zero is the first start of the run (attempts that
-resume it continue the same clock).
+All times are seconds on the run clock: zero is the first start of the run, later attempts continue it.
 """
 
 from __future__ import annotations
@@ -77,6 +76,32 @@ Message = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
+class Demotion:
+    """Why a row runs under the default tier: ``not_allowed`` or ``over_quota`` for its owner."""
+
+    asked: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Standing:
+    """What became of a row's promises in the engine.
+
+    Attributes:
+        tier: Whose promises it runs under since its own could not be kept; ``None``: as it came.
+        promised: What was promised before that.
+        lost: Promises that cannot be kept and count no more, by their names in :class:`Slo`.
+        miss: Why: ``hopeless`` (no speed would do), ``overload`` (not beside the rows before it) or
+            ``waited`` (time ran out before it began).
+    """
+
+    tier: str | None = None
+    promised: Slo | None = None
+    lost: frozenset[str] = frozenset()
+    miss: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RawPrompt:
     """One input row as read from the table, before chat template and tokenizer.
 
@@ -95,6 +120,7 @@ class RawPrompt:
     arrival: float = 0.0
     owner: str | None = None
     max_draft_tokens: int | None = None
+    demotion: Demotion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +133,7 @@ class Prompt:
         token_ids: Prompt tokens, at least one.
         arrival: Before this time the row does not exist.
         max_draft_tokens: Most tokens drafted for it in one step; ``None`` leaves it to the policy.
+        demotion: Set where ``tier`` is not the one that the row asked for.
     """
 
     row_index: int
@@ -119,6 +146,7 @@ class Prompt:
     arrival: float = 0.0
     owner: str | None = None
     max_draft_tokens: int | None = None
+    demotion: Demotion | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -147,6 +175,17 @@ class Row:
     verify_flops: float = 0.0
     high_water: int = 0
     drafts: DraftAccount = field(default_factory=DraftAccount)
+    standing: Standing = field(default_factory=Standing)
+
+    @property
+    def tier(self) -> str:
+        """The tier whose promises it runs under."""
+        return self.standing.tier or self.prompt.tier
+
+    @property
+    def promised(self) -> Slo:
+        """What its answer is held to, whatever it runs under since."""
+        return self.standing.promised or self.prompt.slo
 
     @property
     def committed(self) -> int:
@@ -198,6 +237,9 @@ class Answer:
     prefill_flops: float = 0.0
     verify_flops: float = 0.0
     drafts: DraftAccount = field(default_factory=DraftAccount)
+    served_tier: str | None = None
+    tier_reason: str | None = None
+    miss: str | None = None
 
     @property
     def output_tokens(self) -> int:
@@ -249,3 +291,10 @@ class Answer:
         if self.slo.ttft_ms is not None:
             checks.append(self.ttft_s is not None and 1e3 * self.ttft_s <= self.slo.ttft_ms)
         return (self.succeeded and all(checks)) if checks else None
+
+    @property
+    def miss_reason(self) -> str | None:
+        """Why a promise was not kept: see :class:`Standing`, else ``failed`` or ``slow``; null if none was."""
+        if self.slo_met is not False:
+            return None
+        return self.miss or ("slow" if self.succeeded else "failed")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from specbatch.config import JobConfig, Tier
+from specbatch.config import JobConfig, Owner, Tier
 from specbatch.errors import ConfigError
 
 PROJECT_FILE = "specbatch.toml"
@@ -158,5 +158,6 @@ def _is_type_label(part: str) -> bool:
 
 
 def _fields_at(where: list[str]) -> Iterable[str]:
-    model: type[BaseModel] = Tier if where[0] == "tiers" else JobConfig
+    tables: Mapping[str, type[BaseModel]] = {"tiers": Tier, "owners": Owner}
+    model = tables.get(where[0], JobConfig)
     return model.model_fields

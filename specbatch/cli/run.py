@@ -34,6 +34,7 @@ PANELS = {
         "tz",
         "default_tier",
         "late",
+        "decisions",
         "flush_every_s",
         "flush_rows",
         "log_format",

@@ -18,12 +18,15 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from specbatch.config.values import (
     Integer,
     Number,
+    Owner,
     Positive,
     Strings,
     Tier,
     as_tuple,
     builtin_tiers,
+    check_owners,
     check_policy,
+    check_shares,
     parse_bytes,
     parse_failures,
     parse_memory,
@@ -32,7 +35,7 @@ from specbatch.config.values import (
 )
 from specbatch.rows import SamplingParams
 
-__all__ = ["JobConfig", "ModelIdentity", "Tier", "builtin_tiers", "identity", "parse_bytes"]
+__all__ = ["JobConfig", "ModelIdentity", "Owner", "Tier", "builtin_tiers", "identity", "parse_bytes"]
 
 
 class ModelIdentity(Protocol):
@@ -127,6 +130,10 @@ class JobConfig(BaseModel):
         Literal["answer", "drop"],
         Field(description="what becomes of rows past their deadline"),
     ] = "answer"
+    owners: Annotated[dict[str, Owner], Field(description="limits by the owner column")] = {}
+    decisions: Annotated[
+        Literal["summary", "full", "off"], Field(description="what decisions.parquet tells of each row")
+    ] = "summary"
 
     max_rows_in_flight: Annotated[Integer, Field(ge=1, le=4096, description="rows decoded together")] = 32
     kv_memory: Annotated[
@@ -172,6 +179,8 @@ class JobConfig(BaseModel):
     def _check_together(self) -> JobConfig:
         if self.default_tier not in self.tiers:
             raise ValueError(f"default_tier '{self.default_tier}' is not one of {', '.join(self.tiers)}")
+        check_owners(self.owners, self.tiers)
+        check_shares(self.tiers)
         if isinstance(self.max_failures, int) and self.max_failures < 0:
             raise ValueError("max_failures must not be negative")
         prompts = {"template": self.template, "prompt_column": self.prompt_column}

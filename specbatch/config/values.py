@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -77,6 +77,7 @@ Integer = Annotated[int, BeforeValidator(_no_bool)]
 Positive = Annotated[Integer, Field(ge=1)]
 Number = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
 Strings = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+Overload = Literal["late", "degrade", "reject"]
 
 
 class Tier(BaseModel):
@@ -88,6 +89,54 @@ class Tier(BaseModel):
     deadline_s: Annotated[Number, Field(gt=0, description="seconds after the row's arrival")] | None = None
     tpot_slo_ms: Annotated[Number, Field(gt=0, description="milliseconds per output token")] | None = None
     ttft_slo_ms: Annotated[Number, Field(gt=0, description="milliseconds to the first token")] | None = None
+    on_overload: Annotated[
+        Overload, Field(description="what becomes of a row whose promises cannot be kept")
+    ] = "late"
+    min_progress: (
+        Annotated[Positive, Field(description="once begun, a row advances in one of so many steps")] | None
+    ) = None
+    max_wait: (
+        Annotated[Number, Field(gt=0, description="a row that has waited so many seconds goes next")] | None
+    ) = None
+    share: (
+        Annotated[Number, Field(gt=0, le=1, description="part of the verified tokens that is guaranteed")]
+        | None
+    ) = None
+
+
+class Owner(BaseModel):
+    """Limits of one owner; the default tier is open to everybody."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tiers: Annotated[Strings, Field(description="tiers that the owner's rows may use; default: all")] | None = (
+        None
+    )
+    quota: Annotated[Positive, Field(description="verified tokens per run, then the default tier")] | None = None
+
+
+def check_owners(owners: Mapping[str, Owner], tiers: Mapping[str, Tier]) -> None:
+    """Refuse tiers that nobody has heard of.
+
+    Raises:
+        ValueError: Names the owner and the tier.
+    """
+    for name, owner in owners.items():
+        for tier in owner.tiers or ():
+            if tier not in tiers:
+                raise ValueError(f"owners.{name}: tier '{tier}' is not one of {', '.join(tiers)}")
+
+
+def check_shares(tiers: Mapping[str, Tier]) -> None:
+    """Refuse to promise more than there is.
+
+    Raises:
+        ValueError: The shares add up to more than one.
+    """
+    shares = {name: tier.share for name, tier in tiers.items() if tier.share is not None}
+    if sum(shares.values()) > 1.0 + 1e-9:
+        listed = ", ".join(f"{name} {share:g}" for name, share in shares.items())
+        raise ValueError(f"the shares of the tiers add up to more than 1 ({listed})")
 
 
 def builtin_tiers() -> dict[str, Tier]:

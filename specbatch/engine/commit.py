@@ -78,11 +78,11 @@ def _account(row: Row, status: Status, now: float) -> Answer:
         row_index=prompt.row_index,
         key=prompt.key,
         id=prompt.id,
-        tier=prompt.tier,
+        tier=prompt.tier if prompt.demotion is None else prompt.demotion.asked,
         status=status,
         prompt_tokens=len(prompt.token_ids),
         cached_prompt_tokens=row.cached_prompt_tokens,
-        slo=prompt.slo,
+        slo=row.promised,
         arrival=prompt.arrival,
         admitted_at=row.admitted_at,
         first_token_at=row.first_token_at,
@@ -93,4 +93,14 @@ def _account(row: Row, status: Status, now: float) -> Answer:
         prefill_flops=row.prefill_flops,
         verify_flops=row.verify_flops,
         drafts=replace(row.drafts, accept_histogram=list(row.drafts.accept_histogram)),
+        served_tier=None if row.standing.tier is None and prompt.demotion is None else row.tier,
+        tier_reason=_tier_reason(row),
+        miss=row.standing.miss,
     )
+
+
+def _tier_reason(row: Row) -> str | None:
+    """Why a row did not run under the tier that it asked for."""
+    if row.standing.tier is not None:
+        return "degraded"
+    return None if row.prompt.demotion is None else row.prompt.demotion.reason

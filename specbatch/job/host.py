@@ -132,7 +132,7 @@ class RunHost:
             row_index=row_index,
             key=key_hex(index.keys[row_index]),
             id=None,
-            tier=self._rows.tiers[index.tier[row_index]],
+            tier=self._rows.tiers[index.asked[row_index]],
             status=status,
             error_code=fault.code,
             error_message=fault.message,

@@ -1,4 +1,4 @@
-"""The scheduling index: 45 bytes per row, filled by one pass over the input."""
+"""The scheduling index: 47 bytes per row, filled by one pass over the input."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class RowIndex:
         tpot_ms: float32, NaN without SLO.
         ttft_ms: float32, NaN without SLO.
         priority: Of the row's tier, int16.
-        tier: Index into the parser's tiers, int16.
+        tier: The tier that the row runs under: index into the parser's tiers, int16.
+        asked: The tier that it asked for; differs where its owner may not use that.
         repeats_id: Whether an earlier row has the same ``id``, bool.
     """
 
@@ -55,6 +56,7 @@ class RowIndex:
     ttft_ms: NDArray[np.float32]
     priority: NDArray[np.int16]
     tier: NDArray[np.int16]
+    asked: NDArray[np.int16]
     repeats_id: NDArray[np.bool_]
 
     def __len__(self) -> int:
@@ -70,6 +72,7 @@ class Schedule:
     tpot_ms: NDArray[np.float32]
     ttft_ms: NDArray[np.float32]
     tier: NDArray[np.int16]
+    asked: NDArray[np.int16]
 
 
 class IndexBuilder:
@@ -102,6 +105,7 @@ class IndexBuilder:
             ttft_ms=np.concatenate([part.ttft_ms for part in parts]),
             priority=priorities[tier],
             tier=tier,
+            asked=np.concatenate([part.asked for part in parts]),
             repeats_id=repeated(as_keys(bytes(self._ids))),
         )
 
@@ -132,7 +136,8 @@ def base_keys(batch: pa.RecordBatch, parser: RowParser) -> Iterator[bytes]:
 def schedule(batch: pa.RecordBatch, parser: RowParser) -> Schedule:
     """Scheduling columns of a batch, vectorised."""
     tiers = list(parser.tiers.values())
-    code = _tier_codes(batch, parser)
+    asked = _tier_codes(batch, parser)
+    code = _allowed(batch, parser, asked)
     arrival = _numbers(batch, "arrival_s")
     arrival = np.where(np.isfinite(arrival) & (arrival >= 0), arrival, 0.0)
     own = np.fmin(_finite(batch, "deadline") - parser.epoch, _finite(batch, "deadline_s"))
@@ -147,6 +152,7 @@ def schedule(batch: pa.RecordBatch, parser: RowParser) -> Schedule:
         tpot_ms=_single(np.where(np.isnan(tpot), tier_tpot, tpot)),
         ttft_ms=_single(np.where(np.isnan(ttft), tier_ttft, ttft)),
         tier=code,
+        asked=asked,
     )
 
 
@@ -164,6 +170,9 @@ def schedule_reference(batch: pa.RecordBatch, parser: RowParser) -> Schedule:
         tpot_ms=np.array([_or_nan(row.slo.tpot_ms) for row in rows], np.float32),
         ttft_ms=np.array([_or_nan(row.slo.ttft_ms) for row in rows], np.float32),
         tier=np.array([names.index(row.tier) for row in rows], np.int16),
+        asked=np.array(
+            [names.index(row.demotion.asked if row.demotion else row.tier) for row in rows], np.int16
+        ),
     )
 
 
@@ -248,6 +257,18 @@ def _tier_codes(batch: pa.RecordBatch, parser: RowParser) -> NDArray[np.int16]:
     known = pa.array([name.encode() for name in names], pa.large_binary())
     codes = pc.fill_null(pc.index_in(batch.column("tier"), value_set=known), default)
     return np.asarray(codes.to_numpy(zero_copy_only=False), np.int16)
+
+
+def _allowed(batch: pa.RecordBatch, parser: RowParser, asked: NDArray[np.int16]) -> NDArray[np.int16]:
+    """Tiers as the rows' owners may use them; the default tier instead of others, ``[N]``."""
+    if "owner" not in batch.schema.names or not parser.owners:
+        return asked
+    names, tiers = list(parser.owners), list(parser.tiers)
+    known = pa.array([name.encode() for name in names], pa.large_binary())
+    owner = pc.fill_null(pc.index_in(batch.column("owner"), value_set=known), len(names))
+    may = np.array([[parser.allows(name, tier) for tier in tiers] for name in (*names, None)])
+    allowed = may[np.asarray(owner.to_numpy(zero_copy_only=False)), asked]
+    return np.where(allowed, asked, tiers.index(parser.default_tier)).astype(np.int16)
 
 
 def _or_nan(value: float | None) -> float:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from specbatch.config import JobConfig, Tier
+from specbatch.config import JobConfig, Owner, Tier
 from specbatch.errors import RowFault
-from specbatch.rows import Message, RawPrompt, SamplingParams, Slo
+from specbatch.rows import Demotion, Message, RawPrompt, SamplingParams, Slo
 from specbatch.table import template
 
 Cells = Mapping[str, object]
@@ -52,26 +52,36 @@ class RowParser:
         tiers: By name.
         default_tier: Of rows that name none.
         epoch: Unix time of the run clock's zero, seconds; turns ``deadline`` into run time.
+        owners: Limits by owner.
     """
 
     sampling: SamplingParams
     tiers: Mapping[str, Tier]
     default_tier: str
     epoch: float
+    owners: Mapping[str, Owner] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: JobConfig, epoch: float) -> RowParser:
         """The parser of a job whose first start was at ``epoch`` (Unix seconds)."""
-        return cls(config.sampling, config.tiers, config.default_tier, epoch)
+        return cls(config.sampling, config.tiers, config.default_tier, epoch, config.owners)
 
-    def parse(self, row_index: int, key: str, cells: Cells) -> RawPrompt:
+    def parse(self, row_index: int, key: str, cells: Cells, demoted: str | None = None) -> RawPrompt:
         """Check and convert one row.
+
+        Args:
+            row_index: Its place in the input.
+            key: Its key.
+            cells: Its canonical columns.
+            demoted: Why it gets the default tier, whatever it asks for.
 
         Raises:
             RowFault: ``null_prompt``, ``empty_prompt``, ``ambiguous_prompt``, ``invalid_messages``,
                 ``invalid_utf8``, ``unknown_tier`` or ``invalid_value``.
         """
-        tier = self.tier_name(cells)
+        asked, owner = self.tier_name(cells), _text("owner", cells)
+        reason = demoted if self.allows(owner, asked) else "not_allowed"
+        tier = asked if reason is None else self.default_tier
         arrival = _checked("arrival_s", cells, _NOT_NEGATIVE)
         arrival = 0.0 if arrival is None else arrival
         return RawPrompt(
@@ -83,9 +93,16 @@ class RowParser:
             params=self.params(cells),
             slo=self.slo(cells, self.tiers[tier], arrival),
             arrival=arrival,
-            owner=_text("owner", cells),
+            owner=owner,
             max_draft_tokens=_draft_cap(cells),
+            demotion=None if reason is None or tier == asked else Demotion(asked, reason),
         )
+
+    def allows(self, owner: str | None, tier: str) -> bool:
+        """Whether an owner's rows may use a tier; the default tier is open to everybody."""
+        limits = None if owner is None else self.owners.get(owner)
+        allowed = None if limits is None else limits.tiers
+        return allowed is None or tier in allowed or tier == self.default_tier
 
     def params(self, cells: Cells) -> SamplingParams:
         """The row's sampling parameters over the job's.

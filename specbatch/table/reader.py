@@ -162,8 +162,12 @@ class RowFetcher:
     parser: RowParser
     spool: Spool
 
-    def fetch(self, row_index: int) -> RawPrompt:
+    def fetch(self, row_index: int, demoted: str | None = None) -> RawPrompt:
         """One row, checked.
+
+        Args:
+            row_index: Its place in the input.
+            demoted: Why it gets the default tier; ``None``: the one it asks for.
 
         Raises:
             RowFault: The row cannot be answered.
@@ -174,7 +178,7 @@ class RowFetcher:
                 "duplicate_id",
                 f"column `id`: {shown(cells['id'])} names an earlier row; give every row its own",
             )
-        return self.parser.parse(row_index, key_hex(self.index.keys[row_index]), cells)
+        return self.parser.parse(row_index, key_hex(self.index.keys[row_index]), cells, demoted)
 
     def cells(self, row_index: int) -> Mapping[str, object]:
         """The row's canonical columns as Python values.

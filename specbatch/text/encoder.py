@@ -79,6 +79,7 @@ class PromptEncoder:
             arrival=raw.arrival,
             owner=raw.owner,
             max_draft_tokens=raw.max_draft_tokens,
+            demotion=raw.demotion,
         )
 
     def text(self, raw: RawPrompt) -> tuple[str, bool]:

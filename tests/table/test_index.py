@@ -98,6 +98,7 @@ ROWS = st.lists(
             | st.datetimes(dt.datetime(1980, 1, 1), dt.datetime(2100, 1, 1), timezones=st.just(UTC)),
             "deadline_s": st.none() | st.floats(-1e6, 1e6),
             "tier": st.sampled_from([None, "gold", "lead", "batch"]),
+            "owner": st.sampled_from([None, b"anybody", b"lab", b"shop"]),
             "arrival_s": NUMBERS,
             "tpot_slo_ms": NUMBERS,
             "ttft_slo_ms": NUMBERS,
@@ -109,9 +110,11 @@ ROWS = st.lists(
 
 
 @settings(deadline=None)
-@given(ROWS, st.sets(st.sampled_from(["deadline", "deadline_s", "tier", "arrival_s", "tpot_slo_ms"])))
+@given(ROWS, st.sets(st.sampled_from(["deadline", "deadline_s", "tier", "owner", "arrival_s", "tpot_slo_ms"])))
 def test_the_index_says_what_the_rows_say(rows: list[dict[str, object]], absent: set[str]) -> None:
-    parser = RowParser.of(JobConfig(input=("x",), tiers=TIERS), EPOCH)
+    owners = {"lab": {"tiers": ["batch"]}, "shop": {"tiers": [], "quota": 5}}
+    job = JobConfig.model_validate({"input": ("x",), "tiers": TIERS, "owners": owners})
+    parser = RowParser.of(job, EPOCH)
     columns = {
         name: pa.array([row[name] for row in rows], TYPES[name]) for name in TYPES if name not in absent
     }
@@ -122,7 +125,7 @@ def test_the_index_says_what_the_rows_say(rows: list[dict[str, object]], absent:
             batch.schema.get_field_index("deadline"), "deadline", pa.array(seconds, pa.float64())
         )
     fast, slow = schedule(batch, parser), schedule_reference(batch, parser)
-    for name in ("arrival", "deadline", "tpot_ms", "ttft_ms", "tier"):
+    for name in ("arrival", "deadline", "tpot_ms", "ttft_ms", "tier", "asked"):
         np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), name)
 
 
@@ -131,6 +134,7 @@ TYPES = {
     "deadline": pa.timestamp("us", "UTC"),
     "deadline_s": pa.float64(),
     "tier": pa.large_binary(),
+    "owner": pa.large_binary(),
     "arrival_s": pa.float64(),
     "tpot_slo_ms": pa.float64(),
     "ttft_slo_ms": pa.float64(),
