@@ -18,6 +18,8 @@ PROJECT_FILE = "specbatch.toml"
 ENV_PREFIX = "SPECBATCH_"
 # Variables of that prefix which are not job settings: where models are cached, how kernels are built.
 NOT_SETTINGS = ("SPECBATCH_CACHE", "SPECBATCH_SANITIZE")
+WORKLOAD = "workload"
+"""A table of job files that is no setting: ``specbatch bench`` reads it, and nobody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ def file_layer(path: Path) -> Layer:
         raise ConfigError(f"{path}: no such job file", "check the path and the working directory") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: {error}", "the job file must be a readable TOML file") from None
+    values.pop(WORKLOAD, None)
     for key in ("input", "out", "model", "draft_model", "draft_head"):
         if key in values:
             values[key] = _beside(path.parent, key, values[key])

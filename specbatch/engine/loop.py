@@ -113,6 +113,11 @@ class Loop:
         self.stats.peak_resident_bytes = peak_resident_bytes()
         return self.stats
 
+    @property
+    def costs(self) -> CorrectedCosts | None:
+        """Predicted times, and how far they were from observed ones; ``None`` without a profile."""
+        return self._costs
+
     def rows_left(self) -> int:
         """Rows that have not ended."""
         return len(self._admission) + len(self._scheduler.running) + len(self._scheduler.parked)
