@@ -1,8 +1,8 @@
 """Prompts that a draft head is trained on: maths exercises, Python tasks, everyday requests; drawn by seed.
 
 Usage: ``python benchmarks/training_prompts.py OUT.parquet [--rows 8000] [--seed 0]``. Writes the columns
-``id`` and ``prompt``. Templates and the lists that fill them are in ``benchmarks/prompts/training.toml``; none
-of them is taken from the sets that measure a head (``benchmarks/workloads.py``).
+``id`` and ``prompt``. Templates and the lists that fill them are in ``benchmarks/prompts/training.toml``;
+none of them is taken from the sets that measure a head (``benchmarks/workloads.py``).
 
 A template's ``{slot}`` is one of: a list (``{food}``; ``{food#2}`` is another value of it, and the same slot
 means the same value throughout a prompt), words to choose from (``{big|small}``), a number (``{20-80/5}``:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import peers
+from benchmarks import peers, training_prompts, workloads
+
+
+@pytest.fixture(scope="module")
+def training() -> list[training_prompts.Prompt]:
+    return training_prompts.generate(8000, seed=0)
 
 
 def test_ratio_is_the_median_of_paired_ratios() -> None:
@@ -46,3 +56,61 @@ def test_a_side_that_produces_another_number_of_tokens_is_refused() -> None:
     worker._pipe = Pipe()  # type: ignore[assignment]
     with pytest.raises(RuntimeError, match="expected 2 tokens, got 7"):
         worker.time(["a", "b"], 64)
+
+
+def without_digits(prompt: str) -> str:
+    return " ".join(re.sub(r"\d", "", prompt.lower()).split())
+
+
+def test_a_head_is_trained_on_no_prompt_that_measures_it(training: list[training_prompts.Prompt]) -> None:
+    measured = {without_digits(prompt) for prompts in workloads.SETS.values() for prompt in prompts()}
+    assert len(measured) >= len(workloads.heldout()) + len(workloads.rewriting())
+    assert measured.isdisjoint(without_digits(prompt.text) for prompt in training)
+
+
+def test_no_function_to_complete_carries_the_name_of_a_measured_one(
+    training: list[training_prompts.Prompt],
+) -> None:
+    measured = {
+        name for prompts in workloads.SETS.values() for prompt in prompts() for name in defined(prompt)
+    }
+    assert "rotate" in measured
+    assert measured.isdisjoint(name for prompt in training for name in defined(prompt.text))
+
+
+def defined(prompt: str) -> list[str]:
+    return re.findall(r"^def (\w+)\(.*\) ->", prompt, re.MULTILINE)
+
+
+def test_training_prompts_are_distinct_and_no_template_gives_more_than_one_in_a_hundred(
+    training: list[training_prompts.Prompt],
+) -> None:
+    assert len({prompt.text for prompt in training}) == len(training)
+    assert Counter(prompt.template for prompt in training).most_common(1)[0][1] <= len(training) / 100
+
+
+def test_training_prompts_follow_from_the_seed(training: list[training_prompts.Prompt]) -> None:
+    assert training_prompts.generate(8000, seed=0) == training
+    assert training_prompts.generate(50, seed=1) != training[:50]
+
+
+def test_every_slot_of_a_training_prompt_is_filled(training: list[training_prompts.Prompt]) -> None:
+    # Braces with quotes or digits inside are dictionaries of the functions' examples.
+    assert not [prompt.text for prompt in training if re.search(r"\{[\^a-zA-Z#2|]+\}", prompt.text)]
+
+
+def test_training_prompts_are_written_as_a_table(tmp_path: Path) -> None:
+    assert training_prompts.main([str(tmp_path / "out.parquet"), "--rows", "30", "--seed", "7"]) == 0
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.column_names == ["id", "prompt"]
+    assert len(set(table["id"].to_pylist())) == 30
+    assert table["prompt"].to_pylist() == [prompt.text for prompt in training_prompts.generate(30, seed=7)]
+
+
+def test_as_many_training_prompts_as_promised_can_be_had(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(training_prompts.generate(training_prompts.MAX_ROWS, seed=3)) == training_prompts.MAX_ROWS
+    with pytest.raises(SystemExit):
+        training_prompts.main([str(tmp_path / "out.parquet"), "--rows", str(training_prompts.MAX_ROWS + 1)])
+    assert str(training_prompts.MAX_ROWS) in capsys.readouterr().err
