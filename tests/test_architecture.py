@@ -27,6 +27,7 @@ PUBLIC = [
 LAYERS = (
     ("__main__", "cli"),
     ("job",),
+    ("bench",),
     ("report",),
     ("engine",),
     ("policy", "draft", "schedule"),

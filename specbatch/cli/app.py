@@ -18,6 +18,7 @@ _COMMANDS = {
     "model": LazyCommand("specbatch.cli.model", "List, fetch, describe and export models."),
     "train-draft": LazyCommand("specbatch.cli.train_draft", "Train a draft head for a model."),
     "profile": LazyCommand("specbatch.cli.profile", "Measure what steps cost on this machine."),
+    "bench": LazyCommand("specbatch.cli.bench", "Compare policies on one workload."),
     "doctor": LazyCommand("specbatch.cli.doctor", "Describe this machine, and what is missing on it."),
 }
 

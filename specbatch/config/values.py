@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
-_POLICY = re.compile(r"off|off\+deferral|eagle|fixed(:[1-9][0-9]{0,3})?|dspark|adaserve|auto")
-POLICIES = "off, off+deferral, fixed, fixed:N, eagle, dspark, adaserve, auto"
+_POLICY = re.compile(r"off|priority|off\+deferral|eagle|fixed(:[1-9][0-9]{0,3})?|dspark|adaserve|auto")
+POLICIES = "off, priority, off+deferral, fixed, fixed:N, eagle, dspark, adaserve, auto"
 _PERCENT = re.compile(r"\d+(?:\.\d+)?\s*%")
 
 

@@ -135,8 +135,22 @@ class EvenPolicy:
         """Nothing is kept of rows."""
 
 
+class Ranked(Protocol):
+    """A tier with a priority."""
+
+    @property
+    def priority(self) -> int:
+        """Lower is more urgent."""
+        ...
+
+
 class PolicySettings(Protocol):
     """The settings a policy is made from (fields of :class:`~specbatch.config.JobConfig`)."""
+
+    @property
+    def tiers(self) -> Mapping[str, Ranked]:
+        """Latency classes by name."""
+        ...
 
     @property
     def policy(self) -> str:

@@ -13,6 +13,7 @@ from specbatch.policy.dspark import DsparkPolicy
 from specbatch.policy.eagle import EaglePolicy
 from specbatch.policy.fixed import FixedPolicy
 from specbatch.policy.off import OffPolicy
+from specbatch.policy.priority import PriorityPolicy
 from specbatch.policy.resting import RestingPolicy
 
 _COSTED: dict[str, type[CostedPolicy]] = {
@@ -25,6 +26,11 @@ _WIDEST, _LARGEST = 4, 24
 def counts_with_costs(policy: str) -> bool:
     """Whether a policy decides by what steps cost on this machine, so that it needs a profile."""
     return policy in _COSTED or policy == RestingPolicy.name
+
+
+def rests_rows(policy: str) -> bool:
+    """Whether a policy has rows with time sit out for others, so that these need not fear company."""
+    return policy in (AutoPolicy.name, RestingPolicy.name)
 
 
 def make_policy(settings: PolicySettings, instruments: Instruments | None = None) -> SpeculationPolicy:
@@ -55,7 +61,9 @@ def make_policy(settings: PolicySettings, instruments: Instruments | None = None
         return EaglePolicy(TreeShape(levels, width, nodes))
     if settings.policy == "off":
         return OffPolicy()
+    if settings.policy == PriorityPolicy.name:
+        return PriorityPolicy(settings.tiers)
     if settings.policy == RestingPolicy.name:
         return RestingPolicy(tools)
-    known = ("off", RestingPolicy.name, "fixed", "fixed:N", "eagle", *_COSTED)
+    known = ("off", "priority", RestingPolicy.name, "fixed", "fixed:N", "eagle", *_COSTED)
     raise ConfigError(f"unknown policy '{settings.policy}'", f"available: {', '.join(known)}")

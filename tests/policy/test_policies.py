@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbatch.config import JobConfig
+from specbatch.config import JobConfig, Tier, builtin_tiers
 from specbatch.draft.base import TreeShape
 from specbatch.errors import ConfigError
 from specbatch.policy import Drafts, StepView, make_policy
@@ -43,6 +44,7 @@ class Settings:
     tree_levels: int = 7
     tree_width: int = 10
     tree_nodes: int = 60
+    tiers: Mapping[str, Tier] = field(default_factory=builtin_tiers)
 
 
 def test_off_asks_for_nothing() -> None:

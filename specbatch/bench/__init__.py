@@ -1,0 +1,1 @@
+"""Policies side by side on one workload: the same rows, the same loaded model, one process, in turns."""

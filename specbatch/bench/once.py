@@ -1,0 +1,145 @@
+"""One run of one policy over the rows of a case."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specbatch.config import JobConfig
+from specbatch.engine.loop import Loop, Target
+from specbatch.errors import RowFault
+from specbatch.hardware.correction import PredictionError
+from specbatch.ledger import EngineStats
+from specbatch.progress import Snapshot
+from specbatch.rows import Answer, Prompt, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one policy made of the rows once.
+
+    Attributes:
+        policy: As in the settings.
+        seconds: From the start to the last answer.
+        idle_s: Of these, waiting for rows to arrive.
+        answers: By row.
+        stats: Totals of the engine.
+        pass_error: How far predicted target passes were from real ones; ``None`` without a profile.
+        draft_error: Likewise of drafts.
+    """
+
+    policy: str
+    seconds: float
+    idle_s: float
+    answers: tuple[Answer, ...]
+    stats: EngineStats
+    pass_error: PredictionError | None
+    draft_error: PredictionError | None
+
+
+class PromptFeed:
+    """Implements :class:`specbatch.engine.feed.Feed` over prompts in memory.
+
+    Args:
+        prompts: Row indices 0, 1, ….
+        priority: Of each tier.
+    """
+
+    def __init__(self, prompts: Sequence[Prompt], priority: Callable[[str], int]) -> None:
+        self._prompts = prompts
+        deadlines = [np.inf if each.slo.deadline is None else each.slo.deadline for each in prompts]
+        self.rows: NDArray[np.int64] = np.arange(len(prompts), dtype=np.int64)
+        self.arrival: NDArray[np.float64] = np.array([each.arrival for each in prompts], np.float64)
+        self.deadline: NDArray[np.float64] = np.array(deadlines, np.float64)
+        self.priority: NDArray[np.int16] = np.array([priority(each.tier) for each in prompts], np.int16)
+
+    def fetch(self, row_index: int) -> Prompt:
+        """One prompt."""
+        return self._prompts[row_index]
+
+
+@dataclass(slots=True)
+class BenchHost:
+    """Implements :class:`specbatch.engine.feed.Host`: keeps the answers.
+
+    Attributes:
+        prompts: By row index.
+        clock: Seconds on any clock.
+    """
+
+    prompts: Sequence[Prompt]
+    clock: Callable[[], float] = time.perf_counter
+    answers: dict[int, Answer] = field(default_factory=dict)
+    idle_s: float = 0.0
+    start: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start = self.clock()
+
+    def now(self) -> float:
+        """Seconds since the run started."""
+        return self.clock() - self.start
+
+    def sleep(self, seconds: float) -> None:
+        """Until the next row arrives."""
+        time.sleep(seconds)
+        self.idle_s += seconds
+
+    def deliver(self, answer: Answer) -> None:
+        """Keep an answer."""
+        self.answers[answer.row_index] = answer
+
+    def refuse(self, row_index: int, status: Status, fault: RowFault) -> None:
+        """Keep a row that ended without one."""
+        row = self.prompts[row_index]
+        self.deliver(
+            Answer(
+                row_index,
+                row.key,
+                row.id,
+                row.tier,
+                status,
+                error_code=fault.code,
+                error_message=fault.message,
+                slo=row.slo,
+                arrival=row.arrival,
+                finished_at=self.now(),
+            )
+        )
+
+    def tick(self, snapshot: Snapshot) -> None:
+        """Progress is shown run by run."""
+
+    def stop_requested(self) -> bool:
+        """A signal ends the command itself."""
+        return False
+
+
+def run_once(target: Target, job: JobConfig, prompts: Sequence[Prompt], host: BenchHost | None = None) -> Run:
+    """Answer all rows.
+
+    Args:
+        target: With a drafter that has seen nothing, and a profile if the policy counts with one.
+        job: With the policy.
+        prompts: The rows.
+        host: Clock and answers; by default, the real time.
+    """
+    feed = PromptFeed(prompts, lambda tier: job.tiers[tier].priority)
+    host = BenchHost(prompts) if host is None else host
+    loop = Loop(target, job, feed, host)
+    stats = loop.run()
+    seconds = host.now()
+    costs = loop.costs
+    return Run(
+        policy=job.policy,
+        seconds=seconds,
+        idle_s=host.idle_s,
+        answers=tuple(host.answers[i] for i in range(len(prompts))),
+        stats=stats,
+        pass_error=None if costs is None else costs.verify.error,
+        draft_error=None if costs is None else costs.draft.error,
+    )
