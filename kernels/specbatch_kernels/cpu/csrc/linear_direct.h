@@ -24,7 +24,7 @@ SB_INLINE void direct_lanes(v8 *sum, const uint8_t *quants, int64_t stride, cons
             v8 w[4];
             SB_OPAQUE(scales);
             SB_FOR(4, u, 2 * tiles, w[u] = decode(lanes[u], &scales[u], second, type);)
-            SB_FOR(4, t, tokens, {
+            SB_FOR(6, t, tokens, {
                 v8 input = v8_set1(inputs[(2 * pair + second) * tokens + t]);
                 SB_FOR(4, u, 2 * tiles, sum[u * tokens + t] = v8_fma(input, w[u], sum[u * tokens + t]);)
             })
@@ -51,7 +51,7 @@ SB_INLINE void direct_float(v8 *sum, const uint8_t *data, int64_t stride, int64_
     for (int64_t k = 0; k < cols; k++, data += SB_TILE * sizeof(float), inputs += tokens) {
         v8 w[4];
         SB_FOR(4, u, 2 * tiles, w[u] = (v8)v8u_load(data + u / 2 * stride + 32 * (u % 2));)
-        SB_FOR(4, t, tokens, {
+        SB_FOR(6, t, tokens, {
             v8 input = v8_set1(inputs[t]);
             SB_FOR(4, u, 2 * tiles, sum[u * tokens + t] = v8_fma(input, w[u], sum[u * tokens + t]);)
         })
@@ -63,14 +63,14 @@ SB_INLINE void direct(const sb_linear *l, const float *inputs, int64_t tile, con
     v8 sum[2 * DIRECT_TOKENS];
     int64_t cols = l->matrix.cols, stride = sb_tile_bytes(type, cols);
     const uint8_t *data = l->matrix.data + tile * stride;
-    SB_FOR(8, i, 2 * tiles * tokens, sum[i] = v8_zero();)
+    SB_FOR(12, i, 2 * tiles * tokens, sum[i] = v8_zero();)
     if (type == SB_F32)
         direct_float(sum, data, stride, cols, inputs, tokens, tiles);
     else
         direct_blocks(sum, data, stride, cols, inputs, tokens, tiles, type);
     SB_FOR(2, u, tiles, {
         float sums[DIRECT_TOKENS * SB_TILE];
-        SB_FOR(4, t, tokens, {
+        SB_FOR(6, t, tokens, {
             v8_store(sums + t * SB_TILE, sum[2 * u * tokens + t]);
             v8_store(sums + t * SB_TILE + 8, sum[(2 * u + 1) * tokens + t]);
         })
@@ -96,7 +96,9 @@ SB_INLINE void direct_tiles(const sb_linear *l, const float *inputs, int64_t til
     SB_DIRECT(1, type, name)                                                                                           \
     SB_DIRECT(2, type, name)                                                                                           \
     SB_DIRECT(3, type, name)                                                                                           \
-    SB_DIRECT(4, type, name)
+    SB_DIRECT(4, type, name)                                                                                           \
+    SB_DIRECT(5, type, name)                                                                                           \
+    SB_DIRECT(6, type, name)
 SB_DIRECT_ALL(SB_F32, f32)
 SB_DIRECT_ALL(SB_Q4_0, q4_0)
 SB_DIRECT_ALL(SB_Q4_1, q4_1)
@@ -105,7 +107,7 @@ SB_DIRECT_ALL(SB_Q8_0, q8_0)
 typedef void (*direct_function)(const sb_linear *l, const float *inputs, int64_t tile, int64_t end);
 
 #define SB_DIRECT_ROW(name)                                                                                            \
-    {direct_##name##_1, direct_##name##_2, direct_##name##_3, direct_##name##_4}
+    {direct_##name##_1, direct_##name##_2, direct_##name##_3, direct_##name##_4, direct_##name##_5, direct_##name##_6}
 static const direct_function direct_functions[SB_TYPES][DIRECT_TOKENS] = {
     [SB_F32] = SB_DIRECT_ROW(f32),
     [SB_Q4_0] = SB_DIRECT_ROW(q4_0),

@@ -6,9 +6,9 @@
 #include "linear.h"
 #include "norm_kernel.h"
 
-/* Up to this many tokens are one group, multiplied by weights decoded in registers. */
-#define DIRECT_TOKENS 4
-/* Most tokens that a panel of weights is multiplied by at a time: 12 sums, 2 weights, 1 input. */
+/* Up to this many tokens are one group, multiplied by weights decoded in registers: 12 sums, 2 weights, 1 input. */
+#define DIRECT_TOKENS 6
+/* Most tokens that a panel of weights is multiplied by at a time: as many registers. */
 #define PANEL_TOKENS 6
 
 static int64_t num_groups(int64_t tokens) {
