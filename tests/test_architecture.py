@@ -32,7 +32,7 @@ LAYERS = (
     ("engine",),
     ("policy", "draft", "schedule"),
     ("models", "attention", "cache", "ledger"),
-    ("text", "table", "sampling", "verify", "hardware", "pages", "step", "progress", "signals"),
+    ("text", "table", "sampling", "verify", "hardware", "pages", "step", "progress", "signals", "startup"),
     ("tree", "randomness", "config", "settings"),
     ("rows",),
     ("account", "errors"),

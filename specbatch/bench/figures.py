@@ -20,8 +20,9 @@ TIER_FIGURES = (
 )
 """Shares are 0 to 1; rates are over the whole run, waiting for arrivals included."""
 
-RUN_FIGURES = ("selection_share", "rested_per_step", "steps", "seconds")
-"""Of a run as a whole. ``selection_share``: time of the policy as a share of that of the steps."""
+RUN_FIGURES = ("selection_share", "rested_per_step", "flops_per_token", "steps", "seconds")
+"""Of a run as a whole. ``selection_share``: time that deferral, selection and calibration take, as a share of
+the time with something to do. ``flops_per_token``: of target and drafter, for each output token."""
 
 Figures = dict[str, float | None]
 
@@ -45,12 +46,13 @@ class Spread:
         return {"median": self.median, "min": self.low, "max": self.high}
 
 
-def figures(run: Run, prompts: Sequence[Prompt]) -> dict[str, Figures]:
+def figures(run: Run, prompts: Sequence[Prompt], tiers: Sequence[str]) -> dict[str, Figures]:
     """Figures by tier, and of all rows under :data:`TOTAL`.
 
     Args:
         run: The run.
         prompts: Its rows with the promises that count, whatever the engine made of them.
+        tiers: In the order wanted; those without rows are left out.
     """
     judged = [
         replace(answer, slo=prompt.slo, tier=prompt.tier)
@@ -58,12 +60,15 @@ def figures(run: Run, prompts: Sequence[Prompt]) -> dict[str, Figures]:
     ]
     found = {
         tier: _figures([answer for answer in judged if answer.tier == tier], run.seconds)
-        for tier in dict.fromkeys(prompt.tier for prompt in prompts)
+        for tier in tiers
+        if any(prompt.tier == tier for prompt in prompts)
     }
     busy, stats = run.seconds - run.idle_s, run.stats
+    flops = stats.prefill_flops + stats.verify_flops + stats.drafts.draft_flops
     whole: Figures = {
         "selection_share": stats.select_s / busy if busy > 0.0 else None,
         "rested_per_step": stats.rested / stats.steps if stats.steps else None,
+        "flops_per_token": flops / stats.output_tokens if stats.output_tokens else None,
         "steps": float(stats.steps),
         "seconds": run.seconds,
     }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,31 @@ from specbatch.errors import RowFault
 from specbatch.hardware.correction import PredictionError
 from specbatch.ledger import EngineStats
 from specbatch.progress import Snapshot
-from specbatch.rows import Answer, Prompt, Status
+from specbatch.rows import Answer, Demotion, Prompt, Status
+
+
+class Clock(Protocol):
+    """Where the time comes from."""
+
+    def now(self) -> float:
+        """Seconds since some moment."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Come back when so much time has passed."""
+        ...
+
+
+class WallClock:
+    """The time that everybody else has."""
+
+    def now(self) -> float:
+        """Seconds of a counter that nobody sets."""
+        return time.perf_counter()
+
+    def sleep(self, seconds: float) -> None:
+        """Let others work meanwhile."""
+        time.sleep(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +71,29 @@ class PromptFeed:
 
     Args:
         prompts: Row indices 0, 1, ….
-        priority: Of each tier.
+        job: Its tiers.
     """
 
-    def __init__(self, prompts: Sequence[Prompt], priority: Callable[[str], int]) -> None:
-        self._prompts = prompts
+    def __init__(self, prompts: Sequence[Prompt], job: JobConfig) -> None:
+        self._prompts, self._job = prompts, job
+        tiers = list(job.tiers)
         deadlines = [np.inf if each.slo.deadline is None else each.slo.deadline for each in prompts]
         self.rows: NDArray[np.int64] = np.arange(len(prompts), dtype=np.int64)
         self.arrival: NDArray[np.float64] = np.array([each.arrival for each in prompts], np.float64)
         self.deadline: NDArray[np.float64] = np.array(deadlines, np.float64)
-        self.priority: NDArray[np.int16] = np.array([priority(each.tier) for each in prompts], np.int16)
+        ttft = [np.inf if each.slo.ttft_ms is None else 1e-3 * each.slo.ttft_ms for each in prompts]
+        self.due: NDArray[np.float64] = np.minimum(self.deadline, self.arrival + np.array(ttft, np.float64))
+        ranks = [job.tiers[each.tier].priority for each in prompts]
+        self.priority: NDArray[np.int16] = np.array(ranks, np.int16)
+        self.tier: NDArray[np.int16] = np.array([tiers.index(each.tier) for each in prompts], np.int16)
+        self.used: Mapping[str, int] = {}
 
-    def fetch(self, row_index: int) -> Prompt:
-        """One prompt."""
-        return self._prompts[row_index]
+    def fetch(self, row_index: int, demoted: str | None = None) -> Prompt:
+        """One prompt, under the default tier when it may not have its own."""
+        prompt = self._prompts[row_index]
+        if demoted is None:
+            return prompt
+        return replace(prompt, tier=self._job.default_tier, demotion=Demotion(prompt.tier, demoted))
 
 
 @dataclass(slots=True)
@@ -68,26 +102,27 @@ class BenchHost:
 
     Attributes:
         prompts: By row index.
-        clock: Seconds on any clock.
+        clock: Where the time comes from.
     """
 
     prompts: Sequence[Prompt]
-    clock: Callable[[], float] = time.perf_counter
+    clock: Clock
     answers: dict[int, Answer] = field(default_factory=dict)
     idle_s: float = 0.0
     start: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.start = self.clock()
+        self.start = self.clock.now()
 
     def now(self) -> float:
         """Seconds since the run started."""
-        return self.clock() - self.start
+        return self.clock.now() - self.start
 
     def sleep(self, seconds: float) -> None:
         """Until the next row arrives."""
-        time.sleep(seconds)
-        self.idle_s += seconds
+        before = self.clock.now()
+        self.clock.sleep(seconds)
+        self.idle_s += self.clock.now() - before
 
     def deliver(self, answer: Answer) -> None:
         """Keep an answer."""
@@ -111,6 +146,9 @@ class BenchHost:
             )
         )
 
+    def note(self, entry: object) -> None:
+        """Decisions are summed up in the totals of the engine."""
+
     def tick(self, snapshot: Snapshot) -> None:
         """Progress is shown run by run."""
 
@@ -119,17 +157,17 @@ class BenchHost:
         return False
 
 
-def run_once(target: Target, job: JobConfig, prompts: Sequence[Prompt], host: BenchHost | None = None) -> Run:
+def run_once(target: Target, job: JobConfig, prompts: Sequence[Prompt], clock: Clock) -> Run:
     """Answer all rows.
 
     Args:
         target: With a drafter that has seen nothing, and a profile if the policy counts with one.
         job: With the policy.
         prompts: The rows.
-        host: Clock and answers; by default, the real time.
+        clock: Where the time comes from.
     """
-    feed = PromptFeed(prompts, lambda tier: job.tiers[tier].priority)
-    host = BenchHost(prompts) if host is None else host
+    feed = PromptFeed(prompts, job)
+    host = BenchHost(prompts, clock)
     loop = Loop(target, job, feed, host)
     stats = loop.run()
     seconds = host.now()

@@ -62,8 +62,9 @@ def is_baseline(policy: str) -> bool:
 
 def judge(rounds: Rounds) -> CaseResult:
     """Figures and ratios of a case."""
+    tiers = sorted(rounds.case.job.tiers, key=lambda name: rounds.case.job.tiers[name].priority)
     each = {
-        policy: [figures(runs[policy], rounds.prompts) for runs in rounds.rounds]
+        policy: [figures(runs[policy], rounds.prompts, tiers) for runs in rounds.rounds]
         for policy in rounds.policies
     }
     spreads = {policy: over_repeats(found) for policy, found in each.items()}

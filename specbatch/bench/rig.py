@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from specbatch.bench.once import Clock, WallClock
 from specbatch.config import JobConfig
 from specbatch.draft.base import Drafter
 from specbatch.draft.combination import FirstThen
@@ -34,6 +35,7 @@ class Rig:
         notice: Why it is slower than it could be; empty when it is not.
         head: The part of the drafter that keeps nothing from run to run.
         suffix: Whether a suffix drafter goes before it, or drafts alone.
+        clock: Where the time of runs comes from.
     """
 
     target: Target
@@ -42,6 +44,7 @@ class Rig:
     notice: str
     head: Drafter | None = None
     suffix: bool = False
+    clock: Clock = field(default_factory=WallClock)
 
     def fresh(self, policy: str) -> Target:
         """The target as a run of a policy finds it.

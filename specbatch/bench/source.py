@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specbatch.bench.workload import Workload
@@ -16,29 +16,42 @@ from specbatch.table.reader import InputTable, RowFetcher
 from specbatch.table.spool import Spool
 from specbatch.text.encoder import PromptEncoder
 
+Found = RawPrompt | RowFault
+"""A row, or why it cannot be answered."""
 
-def read_prompts(
-    workload: Workload, job: JobConfig, encoder: PromptEncoder
-) -> tuple[list[Prompt], list[str]]:
-    """The rows there are, tokenised.
+
+def read_rows(workload: Workload, job: JobConfig) -> list[Found]:
+    """The rows there are; no model is needed for this.
 
     Args:
         workload: Its own prompts come before the job's table.
         job: Input and defaults.
+
+    Raises:
+        InputError: The table cannot be read.
+    """
+    return list(_own(workload, job) if workload.prompts else _of_table(job))
+
+
+def encode_rows(rows: Sequence[Found], encoder: PromptEncoder) -> tuple[list[Prompt], list[str]]:
+    """The rows, tokenised.
+
+    Args:
+        rows: Of :func:`read_rows`.
         encoder: Of the model.
 
     Returns:
-        The rows, and why others cannot be answered.
+        The rows that can be answered, and why others cannot.
 
     Raises:
-        InputError: The table cannot be read, or no row of it can be answered.
+        InputError: No row can be answered.
     """
     prompts, faults = [], []
-    for number, raw in enumerate(_own(workload, job) if workload.prompts else _of_table(job), start=1):
+    for number, row in enumerate(rows, start=1):
         try:
-            if isinstance(raw, RowFault):
-                raise raw
-            prompts.append(encoder.encode(raw))
+            if isinstance(row, RowFault):
+                raise row
+            prompts.append(encoder.encode(row))
         except RowFault as fault:
             faults.append(f"row {number}: {fault.message}")
     if not prompts:
@@ -51,7 +64,7 @@ def _own(workload: Workload, job: JobConfig) -> Iterator[RawPrompt]:
         yield RawPrompt(i, f"{i:032x}", None, job.default_tier, text, job.sampling)
 
 
-def _of_table(job: JobConfig) -> Iterator[RawPrompt | RowFault]:
+def _of_table(job: JobConfig) -> Iterator[Found]:
     """Rows of the job's input as ``specbatch run`` would read them now."""
     table = InputTable.open(job)
     parser = RowParser.of(job, time.time())

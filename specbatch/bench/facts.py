@@ -1,0 +1,75 @@
+"""What stands beside the numbers of a comparison: definitions, baselines, how good the predictions were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specbatch.bench.figures import TOTAL
+from specbatch.bench.results import GOODPUT, CaseResult, is_baseline
+from specbatch.bench.rounds import PLAIN_RUNS
+from specbatch.hardware.correction import PredictionError
+
+SLO_DEFINITION = (
+    "met by a row that has an answer and whose promises all held: TPOT is its mean time per output token "
+    "after the first; TTFT and the deadline of its last token count from its arrival"
+)
+NO_ENERGY = "no energy meter is read in this version"
+
+
+def facts(result: CaseResult) -> Iterator[tuple[str, str]]:
+    """Name and text of each, for people."""
+    rounds = result.rounds
+    if rounds.case.mixes or any(each.by_tier[TOTAL]["attainment"] for each in result.policies.values()):
+        yield "SLO", SLO_DEFINITION
+    if rounds.plain is not None:
+        yield "1x", _reference(result)
+    yield "ratios", _ratios(result)
+    for name, each in result.policies.items():
+        errors = {"passes": each.pass_error, "drafts": each.draft_error}
+        told = [f"{what} off by {_off(error)}" for what, error in errors.items() if error is not None]
+        if told:
+            yield "predicted", f"{name}: {', '.join(told)}"
+    yield "time sel.", "deferral, selection and calibration, as a share of the time with something to do"
+    yield "texts", _texts(result)
+    yield "J/token", f"none: {NO_ENERGY}"
+    for name, each in result.policies.items():
+        if each.notice:
+            yield "notice", f"{name}: {each.notice}"
+
+
+def _reference(result: CaseResult) -> str:
+    """What factors are factors of, and whether it still holds."""
+    plain = result.rounds.plain
+    assert plain is not None, "asked for without"
+    text = (
+        f"plain decoding of the same rows, all there from the start, measured first in {PLAIN_RUNS} runs: "
+        f"{1e3 * plain.tpot_s:.1f} ms per token, {plain.ttft_s:.2f} s to the first, "
+        f"{plain.e2e_s:.2f} s to the last"
+    )
+    if "alone" in result.rounds.case.relative:
+        text += f"; of a row that is alone (1x alone): {1e3 * plain.alone_tpot_s:.1f} ms per token"
+    during = result.policies["off"].by_tier[TOTAL]["tpot_ms_p50"] if "off" in result.policies else None
+    if during is not None:
+        text += f"; off took {during.median:.1f} ms in the comparison"
+    return text
+
+
+def _ratios(result: CaseResult) -> str:
+    text = "to off: output tokens/s of the same repeat"
+    if result.best is None:
+        return text
+    known = ", ".join(name for name in result.policies if is_baseline(name))
+    measure = "goodput (output tokens/s of rows that met)" if result.measure == GOODPUT else "output tokens/s"
+    return f"{text}; to best: {measure} against {result.best}, the best in that of {known}"
+
+
+def _off(error: PredictionError) -> str:
+    return f"{error.median:.0%} at the median, {error.p90:.0%} at p90 (bias {error.bias:+.0%})"
+
+
+def _texts(result: CaseResult) -> str:
+    different = {name: each.differing_rows for name, each in result.policies.items() if each.differing_rows}
+    if not different:
+        return "the same under all policies, token by token"
+    listed = ", ".join(f"{name} in {rows} rows" for name, rows in different.items())
+    return f"NOT the same under all policies: {listed} unlike {next(iter(result.policies))}"

@@ -1,0 +1,181 @@
+"""Comparisons on the table model and a clock that only passes move: figures that can be computed by hand."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from specbatch.bench.figures import TOTAL, Spread
+from specbatch.bench.results import CaseResult, as_dict, judge
+from specbatch.bench.rig import Rig
+from specbatch.bench.rounds import measure_plain, run_rounds, turn
+from specbatch.draft.combination import FirstThen
+from specbatch.draft.suffix import SuffixDrafter
+from tests.bench.bench_rig import TOKENS, cases, quiet, rig
+from tests.engine.drafters import Oracle
+from tests.engine.test_speculation import future
+from tests.hardware.costs import pass_s
+
+MIXED = {
+    "rows": 16,
+    "tiers": {
+        "tight": {"rows": 0.25, "tpot": "0.7x"},
+        "medium": {"rows": 0.25, "tpot": "1.5x"},
+        "loose": {"rows": 0.5},
+    },
+}
+
+
+def result(policies: str, here: Rig, workload: dict[str, object] = MIXED, repeats: int = 2) -> CaseResult:
+    case = cases(workload, max_rows_in_flight=16)[0]
+    return judge(run_rounds(here, case, policies.split(","), repeats, quiet))
+
+
+def median(found: CaseResult, policy: str, tier: str, name: str) -> float:
+    spread = found.policies[policy].by_tier[tier][name]
+    assert spread is not None
+    return spread.median
+
+
+def test_every_policy_comes_first_as_often_and_follows_different_ones() -> None:
+    names = ["a", "b", "c"]
+    orders = [turn(names, repeat) for repeat in range(6)]
+    assert [order[0] for order in orders[:3]] == names
+    assert all(sorted(order) == names for order in orders)
+    assert orders[3] == orders[0][::-1]
+
+
+def test_plain_decoding_is_measured_for_the_batch_and_for_a_row_that_is_alone() -> None:
+    batch, alone = cases(
+        {
+            "rows": 16,
+            "cases": [
+                {"tiers": {"tight": {"rows": 1.0, "tpot": "1x"}}},
+                {"tiers": {"tight": {"rows": 1.0, "tpot": "1x alone"}}},
+            ],
+        },
+        max_rows_in_flight=16,
+    )
+    plain = measure_plain(rig(), batch, quiet)
+    assert plain.tpot_s == pytest.approx(pass_s(16, 16, 9), rel=0.02)
+    assert plain.alone_tpot_s == plain.tpot_s, "nobody asked for another"
+    assert plain.rows_per_s == pytest.approx(16 / plain.e2e_s, rel=0.01)
+    other = measure_plain(rig(), alone, quiet)
+    assert other.tpot_s == pytest.approx(plain.tpot_s)
+    assert other.alone_tpot_s == pytest.approx(pass_s(1, 1, 9), rel=0.02)
+
+
+def test_plain_decoding_keeps_what_is_as_long_as_itself_and_no_less() -> None:
+    found = result("off", rig())
+    assert median(found, "off", "tight", "attainment") == 0.0
+    assert median(found, "off", "medium", "attainment") == 1.0
+    assert found.policies["off"].by_tier["loose"]["attainment"] is None, "nothing was promised"
+    assert median(found, "off", TOTAL, "attainment") == 0.5
+    whole = median(found, "off", TOTAL, "output_tokens_per_s")
+    assert median(found, "off", TOTAL, "goodput_tokens_per_s") == pytest.approx(whole / 4)
+    assert whole == pytest.approx(16 * TOKENS / median(found, "off", TOTAL, "seconds"))
+
+
+def test_strict_priority_serves_one_tier_after_the_other() -> None:
+    found = result("off,priority", rig())
+    assert median(found, "priority", "tight", "attainment") == 1.0
+    assert median(found, "priority", "tight", "tpot_ms_p50") == pytest.approx(1e3 * pass_s(4, 4, 9), rel=0.02)
+    last_tight = median(found, "priority", "tight", "e2e_s_p99")
+    assert median(found, "priority", "medium", "ttft_s_p50") > last_tight
+    assert median(found, "priority", "loose", "ttft_s_p50") > median(found, "priority", "medium", "e2e_s_p99")
+    assert median(found, "priority", TOTAL, "output_tokens_per_s") < median(
+        found, "off", TOTAL, "output_tokens_per_s"
+    )
+
+
+def test_deferral_alone_lets_the_tight_rows_have_a_smaller_batch() -> None:
+    found = result("off,off+deferral", rig())
+    assert median(found, "off+deferral", "tight", "attainment") == 1.0
+    assert median(found, "off+deferral", TOTAL, "rested_per_step") > 1.0
+    error = found.policies["off+deferral"].pass_error
+    assert error is not None
+    assert error.median < 0.05, "the profile is the formula that the clock follows"
+    assert found.policies["off"].pass_error is None
+
+
+def test_predictions_of_a_profile_that_is_wrong_are_told_to_be() -> None:
+    found = result("off+deferral", rig(slowness=6.0), repeats=1)
+    error = found.policies["off+deferral"].pass_error
+    assert error is not None
+    assert error.p90 > 0.4, "the first steps, before the correction knows"
+
+
+def test_ratios_are_within_one_repeat_and_against_the_best_baseline() -> None:
+    found = result("off,fixed:2", rig(Oracle(future=future)), repeats=2)
+    fixed = found.policies["fixed:2"]
+    assert found.best == "fixed:2"
+    assert fixed.to_best == Spread(1.0, 1.0, 1.0)
+    ratios = [runs["off"].seconds / runs["fixed:2"].seconds for runs in found.rounds.rounds]
+    assert fixed.to_off is not None
+    assert fixed.to_off.median == pytest.approx(statistics.median(ratios))
+    assert fixed.to_off.median > 1.0
+    assert median(found, "fixed:2", TOTAL, "accepted_per_pass") == pytest.approx(1.75, abs=0.1)
+    assert median(found, "fixed:2", TOTAL, "rejected_share") == 0.0
+    assert not any(each.differing_rows for each in found.policies.values())
+
+
+def test_without_promises_the_baseline_is_the_fastest() -> None:
+    found = result("off,fixed:2", rig(Oracle(future=future)), {"rows": 8}, repeats=1)
+    assert (found.best, found.measure) == ("fixed:2", "output_tokens_per_s")
+    assert found.policies["off"].by_tier[TOTAL]["attainment"] is None
+
+
+def test_waiting_for_arrivals_is_no_time_of_work() -> None:
+    workload = {"rows": 4, "arrivals": {"rate": "0.1x"}, "tiers": {"tight": {"rows": 1.0, "ttft": "1x"}}}
+    case = cases(workload, max_rows_in_flight=4)[0]
+    found = run_rounds(rig(), case, ["off"], 1, quiet)
+    run = found.rounds[0]["off"]
+    assert run.idle_s > 0.5 * run.seconds
+    assert run.seconds > max(prompt.arrival for prompt in found.prompts)
+    assert judge(found).policies["off"].by_tier["tight"]["attainment"] == Spread(1.0, 1.0, 1.0)
+
+
+def test_a_run_finds_a_drafter_that_has_seen_nothing() -> None:
+    head = Oracle(future=future)
+    with_suffix = Rig(rig().target, rig().encoder, {}, "", head=head, suffix=True)
+    first, second = with_suffix.fresh("fixed:4").drafter, with_suffix.fresh("fixed:4").drafter
+    assert isinstance(first, FirstThen)
+    assert first is not second
+    alone = Rig(rig().target, rig().encoder, {}, "", suffix=True)
+    assert isinstance(alone.fresh("fixed:4").drafter, SuffixDrafter)
+    assert alone.fresh("fixed:4").drafter is not alone.fresh("fixed:4").drafter
+    assert with_suffix.fresh("off").profile is None
+    assert with_suffix.fresh("auto").profile is not None
+
+
+def test_repeats_with_a_suffix_drafter_do_not_know_the_answers_of_earlier_ones() -> None:
+    here = rig()
+    with_suffix = Rig(here.target, here.encoder, {}, "", suffix=True, clock=here.clock)
+    found = result("fixed:4", with_suffix, {"rows": 16}, repeats=3)
+    spread = found.policies["fixed:4"].by_tier[TOTAL]["seconds"]
+    assert spread is not None
+    assert spread.low == pytest.approx(spread.high)
+
+
+def test_rows_whose_text_differs_are_counted() -> None:
+    case = cases({"rows": 4}, max_rows_in_flight=4)[0]
+    found = run_rounds(rig(), case, ["off", "priority"], 1, quiet)
+    assert found.differing_rows("priority") == 0
+    runs = found.rounds[0]
+    swapped = (*runs["priority"].answers[:2], *runs["priority"].answers[:1:-1])
+    other = {**runs, "priority": replace(runs["priority"], answers=swapped)}
+    assert replace(found, rounds=(other,)).differing_rows("priority") == 2
+
+
+def test_the_object_for_programs_holds_what_the_tables_show() -> None:
+    found = as_dict(result("off,priority", rig(), repeats=1))
+    assert found["rows"] == 16
+    assert found["best_baseline"] == {"policy": "priority", "by": "goodput_tokens_per_s"}
+    promised = found["promises_s"]
+    plain = found["plain_decoding"]
+    assert isinstance(promised, dict)
+    assert isinstance(plain, dict)
+    assert promised["tight"] == {"TPOT": pytest.approx(0.7 * plain["tpot_s"])}
+    assert promised["loose"] == {}
