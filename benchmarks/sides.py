@@ -9,7 +9,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +25,7 @@ from specbatch.models.files import GENERATION_CONFIG, SIDE_FILES, ModelFiles
 from specbatch.models.resolve import resolve_model
 from specbatch.progress import Snapshot
 from specbatch.rows import Answer, Prompt, RawPrompt, SamplingParams, Status
+from specbatch.table.decisions import Entry
 from specbatch.text.chat import ChatTemplate
 from specbatch.text.encoder import PromptEncoder
 from specbatch.text.tokenizer import Tokenizer
@@ -136,16 +137,19 @@ class ListFeed:
     rows: NDArray[np.int64] = field(init=False)
     arrival: NDArray[np.float64] = field(init=False)
     deadline: NDArray[np.float64] = field(init=False)
+    due: NDArray[np.float64] = field(init=False)
     priority: NDArray[np.int16] = field(init=False)
+    tier: NDArray[np.int16] = field(init=False)
+    used: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         count = len(self.prompts)
         self.rows = np.arange(count, dtype=np.int64)
         self.arrival = np.zeros(count)
-        self.deadline = np.full(count, np.inf)
-        self.priority = np.zeros(count, np.int16)
+        self.deadline = self.due = np.full(count, np.inf)
+        self.priority = self.tier = np.zeros(count, np.int16)
 
-    def fetch(self, row_index: int) -> Prompt:
+    def fetch(self, row_index: int, demoted: str | None = None) -> Prompt:
         """One prompt, encoded."""
         text = self.prompts[row_index]
         raw = RawPrompt(row_index, f"{row_index:032x}", None, "standard", text, self.params)
@@ -175,6 +179,9 @@ class CountingHost:
     def refuse(self, row_index: int, status: Status, fault: RowFault) -> None:
         """Passes the fault on."""
         raise RuntimeError(f"row {row_index} {status}: {fault.message}")
+
+    def note(self, entry: Entry) -> None:
+        """What is decided is not looked at."""
 
     def tick(self, snapshot: Snapshot) -> None:
         """Progress is not shown."""

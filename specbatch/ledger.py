@@ -36,6 +36,11 @@ class EngineStats:
         select_s: Seconds that deferral, selection and calibration took; parts of it are in ``draft_s``.
         rested: Times a row sat a step out for others.
         policy_notice: Why the policy decoded plainly; empty when it did not.
+        fallback_steps: Steps that decoded plainly although the policy is meant to do more.
+        fallback: Why, most of the time.
+        overload_notice: Why promises are not judged ahead; empty when they are.
+        entitled_tokens: Tier → verified tokens that its share came to while it had rows.
+        achieved_tokens: Tier → verified tokens that it had meanwhile.
         calibration: How far predicted acceptance was from what happened, by drafter and depth.
     """
 
@@ -67,15 +72,22 @@ class EngineStats:
     select_s: float = 0.0
     rested: int = 0
     policy_notice: str = ""
+    fallback_steps: int = 0
+    fallback: str = ""
+    overload_notice: str = ""
+    entitled_tokens: dict[str, float] = field(default_factory=dict)
+    achieved_tokens: dict[str, int] = field(default_factory=dict)
     calibration: dict[str, object] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, float | int | str]:
         """Field name → value, for the run's manifest; the account of drafts is flat among them.
 
-        What is no plain value is left out.
+        Counts by tier are flat too, ``entitled_tokens.batch``; other tables are left out.
         """
         fields = asdict(self)
         del fields["calibration"]
+        for name in ("entitled_tokens", "achieved_tokens"):
+            fields.update({f"{name}.{tier}": tokens for tier, tokens in fields.pop(name).items()})
         drafts = fields.pop("drafts")
         del drafts["accept_histogram"]
         return {**fields, **drafts}

@@ -294,7 +294,7 @@ class Answer:
 
     @property
     def miss_reason(self) -> str | None:
-        """Why a promise was not kept: see :class:`Standing`, else ``failed`` or ``slow``; null if none was."""
+        """Why a promise was not kept: see :class:`Standing`, or ``failed`` or ``slow``; null when all were."""
         if self.slo_met is not False:
             return None
         return self.miss or ("slow" if self.succeeded else "failed")

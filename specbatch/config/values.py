@@ -109,10 +109,12 @@ class Owner(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    tiers: Annotated[Strings, Field(description="tiers that the owner's rows may use; default: all")] | None = (
+    tiers: (
+        Annotated[Strings, Field(description="tiers that the owner's rows may use; default: all")] | None
+    ) = None
+    quota: Annotated[Positive, Field(description="verified tokens per run, then the default tier")] | None = (
         None
     )
-    quota: Annotated[Positive, Field(description="verified tokens per run, then the default tier")] | None = None
 
 
 def check_owners(owners: Mapping[str, Owner], tiers: Mapping[str, Tier]) -> None:

@@ -1,72 +1,105 @@
-"""Which rows come in: waiting, fetched, refused, admitted, expired."""
+"""Which rows come in: waiting, fetched, judged, refused, admitted, expired."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from dataclasses import replace
+from typing import Protocol
 
 from specbatch.config import JobConfig
 from specbatch.engine.commit import failed_answer
 from specbatch.engine.feed import Feed, Host
+from specbatch.engine.oversight import Oversight
 from specbatch.errors import RowFault
-from specbatch.rows import Row, Status
+from specbatch.rows import Prompt, Row, Slo, Standing, Status
+from specbatch.schedule.overload import overloaded
 from specbatch.schedule.scheduler import Scheduler
-from specbatch.schedule.waiting import WaitingRows, deadline_passed
+from specbatch.schedule.urgency import deadline_passed
+from specbatch.schedule.waiting import WaitingRows
 
 _LONGEST_NAP_S = 0.2
+_JUDGED_EVERY = 4
+"""Steps after which rows in flight are judged again."""
+
+
+class Rooms(Protocol):
+    """Who takes rows in and lets go of them."""
+
+    def begin(self, row: Row) -> None:
+        """A row has been tokenised and will be decoded."""
+        ...
+
+    def end(self, row: Row) -> None:
+        """Take a row out, in flight or parked."""
+        ...
 
 
 class Admission:
     """The door between a feed and the rows in flight.
 
+    A free place belongs to the row that has waited for as long as its tier allows, then to the tier that
+    has had less than its share, then to the most urgent row. Where no place is free, that row takes the
+    one of a less urgent row. A row whose promises cannot be kept is treated as its tier says.
+
     Args:
-        job: Limits and the rule for late rows.
+        job: Limits, tiers and the rule for late rows.
         feed: The rows.
         host: Clock, and who is told about rows that never come in.
         scheduler: Where rows are parked and put in flight.
-        begin: Told of each row that has been tokenised.
-        end: Takes a row out of the engine.
+        oversight: Foresight, shares, quotas and rules.
+        rooms: Takes rows in and lets go of them.
     """
 
     def __init__(
-        self,
-        job: JobConfig,
-        feed: Feed,
-        host: Host,
-        scheduler: Scheduler,
-        begin: Callable[[Row], None],
-        end: Callable[[Row], None],
+        self, job: JobConfig, feed: Feed, host: Host, scheduler: Scheduler, oversight: Oversight, rooms: Rooms
     ) -> None:
         self._job, self._feed, self._host, self._scheduler = job, feed, host, scheduler
-        self._begin, self._end = begin, end
-        self._waiting = WaitingRows(feed.rows, feed.arrival, feed.deadline, feed.priority, job.late)
+        self._oversight, self._rooms = oversight, rooms
+        self._tiers = list(job.tiers)
+        self._waiting = WaitingRows(feed, job.late, [tier.max_wait for tier in job.tiers.values()])
+        self._sent_back: dict[int, tuple[Standing, Slo]] = {}
+        self._steps = 0
 
     def __len__(self) -> int:
         """Rows that have not been fetched."""
         return len(self._waiting)
 
-    def expire(self) -> None:
-        """Under ``late = "drop"``, end the rows whose deadline has passed."""
-        if self._job.late != "drop":
-            return
-        now = self._host.now()
-        fault = deadline_passed()
-        for row_index in self._waiting.take_expired(now):
-            self._host.refuse(row_index, Status.EXPIRED, fault)
-        scheduler = self._scheduler
-        for row in [*scheduler.running, *scheduler.parked]:
-            if scheduler.urgency(row, now).late:
-                self._end(row)
-                self._host.deliver(failed_answer(row, Status.EXPIRED, fault, now))
+    def tiers_waiting(self) -> set[str]:
+        """Tiers of which rows wait to be admitted."""
+        here = {self._tiers[tier] for tier in self._waiting.tiers_waiting(self._host.now())}
+        return here | {row.tier for row in self._scheduler.parked}
+
+    def review(self) -> None:
+        """End rows whose deadline has passed under ``late = "drop"``; judge those in flight now and then."""
+        now, scheduler = self._host.now(), self._scheduler
+        if self._job.late == "drop":
+            for row_index in self._waiting.take_expired(now):
+                self._host.refuse(row_index, Status.EXPIRED, deadline_passed())
+            for row in [*scheduler.running, *scheduler.parked]:
+                deadline = row.prompt.slo.deadline
+                if deadline is not None and deadline < now:
+                    self._finish(row, Status.EXPIRED, deadline_passed(), now)
+        self._steps += 1
+        if self._steps % _JUDGED_EVERY == 0:
+            for row in [*scheduler.running, *scheduler.parked]:
+                broken = self._oversight.judge(row, now, None)
+                if broken is not None:
+                    self._finish(row, Status.REJECTED, overloaded(broken), now)
 
     def admit(self) -> None:
-        """Put the most urgent rows in flight while there is room."""
-        while len(self._scheduler.running) < self._job.max_rows_in_flight:
-            row = self._most_urgent()
+        """Put rows in flight while there is room, or while one may take the place of another."""
+        scheduler = self._scheduler
+        while True:
+            free = len(scheduler.running) < self._job.max_rows_in_flight
+            now = self._host.now()
+            row = self._due_for_a_place(now) if free else None
             if row is None:
+                row = self._most_urgent(free)
+                if row is None or self._oversight.harms(row, now, scheduler.running):
+                    return
+            if not scheduler.has_room_for(row) and not scheduler.make_way(row, now, self._oversight.movable):
                 return
-            if not self._scheduler.has_room_for(row):
-                return
-            self._scheduler.start(row)
+            scheduler.start(row)
             if row.admitted_at is None:
                 row.admitted_at = self._host.now()
                 row.cached_prompt_tokens = row.cached
@@ -79,31 +112,126 @@ class Admission:
         self._host.sleep(min(_LONGEST_NAP_S, max(0.0, arrival - self._host.now())))
         return True
 
-    def _most_urgent(self) -> Row | None:
-        """The next row to admit, parked with its tokens; ``None`` when nothing waits."""
+    def demote(self, owner: str) -> None:
+        """An owner's quota is used up: rows that were let in before go on under the default tier."""
+        for row in [*self._scheduler.running, *self._scheduler.parked]:
+            prompt = row.prompt
+            if prompt.owner == owner and prompt.tier != self._job.default_tier:
+                row.prompt = self._feed.fetch(prompt.row_index, "over_quota")
+                row.standing.tier = row.standing.promised = None
+                self._oversight.journal.event(row, "demoted", "over_quota")
+
+    def _due_for_a_place(self, now: float) -> Row | None:
+        """The row that has waited too long, or one of a tier that is owed tokens; ``None`` without any."""
+        long = [
+            row for row in self._scheduler.parked if row.admitted_at is None and self._overstays(row, now)
+        ]
+        if long:
+            return min(long, key=lambda row: (row.prompt.arrival, row.prompt.row_index))
+        while self._waiting.has_waited_too_long(now):
+            row = self._let_in(self._waiting.take_oldest(now), now, forced=True)
+            if row is not None:
+                return row
+        for name in self._oversight.behind:
+            row = self._of_tier(name, now)
+            if row is not None:
+                return row
+        return None
+
+    def _overstays(self, row: Row, now: float) -> bool:
+        longest = self._job.tiers[row.tier].max_wait
+        return longest is not None and row.prompt.arrival + longest < now
+
+    def _of_tier(self, name: str, now: float) -> Row | None:
+        """The most urgent row of a tier."""
+        tier, scheduler = self._tiers.index(name), self._scheduler
+        while True:
+            own = [row for row in scheduler.parked if row.tier == name]
+            parked = min(own, key=lambda row: scheduler.urgency(row, now), default=None)
+            first = self._waiting.peek(now, tier)
+            if first is None or (parked is not None and scheduler.urgency(parked, now) <= first):
+                return parked
+            row = self._let_in(self._waiting.take(now, tier), now, forced=True)
+            if row is not None:
+                return row
+
+    def _most_urgent(self, free: bool) -> Row | None:
+        """The next row to admit, parked with its tokens; ``None`` when nobody may come in.
+
+        Args:
+            free: There is a place; otherwise only a row that is more urgent than one in flight comes in.
+        """
+        scheduler = self._scheduler
         while True:
             now = self._host.now()
-            parked = self._scheduler.next_parked(now)
-            first = self._waiting.peek(now)
-            if first is None or (parked is not None and self._scheduler.urgency(parked, now) <= first):
+            parked, first = scheduler.next_parked(now), self._waiting.peek(now)
+            place = None if parked is None else scheduler.urgency(parked, now)
+            best = min((each for each in (place, first) if each is not None), default=None)
+            if best is None or not (free or scheduler.yields_to(best, now)):
+                return None
+            if parked is not None and best == place:
                 return parked
-            self._fetch(self._waiting.take(now))
+            row = self._let_in(self._waiting.take(now), now, forced=False)
+            if row is not None and scheduler.next_parked(now) is row:
+                return row
 
-    def _fetch(self, row_index: int) -> None:
-        """Read one row and park it, or refuse it."""
-        pool = self._scheduler.pool
+    def _let_in(self, row_index: int, now: float, *, forced: bool) -> Row | None:
+        """Fetch and judge a row, and park it; ``None`` where it is refused, rejected or has to wait again.
+
+        Args:
+            row_index: The row that was taken last.
+            now: Seconds on the run clock.
+            forced: It comes in whatever it may still win.
+        """
         try:
-            prompt = self._feed.fetch(row_index)
-            longest = len(prompt.token_ids) + prompt.params.max_tokens
-            if pool.pages_for(longest) > pool.capacity:
-                raise RowFault(
-                    "kv_memory_exceeded",
-                    f"prompt and max_tokens need {longest} tokens of K/V memory, there is room for "
-                    f"{pool.capacity * pool.page_size}; raise --kv-memory or lower max_tokens",
-                )
+            row = self._fetch(row_index)
         except RowFault as fault:
             self._host.refuse(row_index, Status.REJECTED, fault)
-            return
-        row = Row(prompt)
-        self._begin(row)
+            return None
+        broken = self._oversight.judge(row, now, self._scheduler.running)
+        if broken is not None:
+            self._host.deliver(failed_answer(row, Status.REJECTED, overloaded(broken), now))
+            return None
+        place, first = self._scheduler.urgency(row, now), self._waiting.peek(now)
+        if not forced and first is not None and first < place:
+            deadline = math.inf if row.prompt.slo.deadline is None else row.prompt.slo.deadline
+            self._sent_back[row_index] = (row.standing, row.prompt.slo)
+            self._waiting.put_back(place, self._tiers.index(row.tier), deadline)
+            return None
+        self._rooms.begin(row)
         self._scheduler.park(row)
+        return row
+
+    def _fetch(self, row_index: int) -> Row:
+        """Read one row, as it was when it was sent back.
+
+        Raises:
+            RowFault: It cannot be answered.
+        """
+        prompt = self._feed.fetch(row_index)
+        if self._oversight.quotas.is_over(prompt.owner) and prompt.tier != self._job.default_tier:
+            prompt = self._feed.fetch(row_index, "over_quota")
+        self._check_memory(prompt)
+        known = self._sent_back.pop(row_index, None)
+        row = Row(prompt)
+        if known is not None and (known[0].tier is not None or known[0].lost):
+            standing, slo = known
+            row = Row(replace(prompt, slo=slo), standing=standing)
+        elif known is None and prompt.demotion is not None:
+            self._oversight.journal.event(row, "demoted", prompt.demotion.reason)
+        return row
+
+    def _check_memory(self, prompt: Prompt) -> None:
+        pool = self._scheduler.pool
+        longest = len(prompt.token_ids) + prompt.params.max_tokens
+        if pool.pages_for(longest) > pool.capacity:
+            raise RowFault(
+                "kv_memory_exceeded",
+                f"prompt and max_tokens need {longest} tokens of K/V memory, there is room for "
+                f"{pool.capacity * pool.page_size}; raise --kv-memory or lower max_tokens",
+            )
+
+    def _finish(self, row: Row, status: Status, fault: RowFault, now: float) -> None:
+        """End a row that was let in."""
+        self._rooms.end(row)
+        self._host.deliver(failed_answer(row, status, fault, now))

@@ -13,6 +13,7 @@ from specbatch.ledger import EngineStats
 from specbatch.models.config import ModelConfig
 from specbatch.progress import Snapshot
 from specbatch.rows import Answer, Prompt, Status
+from specbatch.table.decisions import Entry
 from specbatch.text.encoder import PromptEncoder
 
 
@@ -23,16 +24,27 @@ class Feed(Protocol):
         rows: Row indices still to answer, int64 ``[n]``.
         arrival: Seconds on the run clock, float64 ``[n]``.
         deadline: Seconds on the run clock, ``inf`` when none, float64 ``[n]``.
+        due: When the first promise falls due: the deadline, or the time to the first token where that
+            is earlier; ``inf`` when none, float64 ``[n]``.
         priority: Tier priority, lower is more urgent, int16 ``[n]``.
+        tier: Place of the row's tier among those of the job, int16 ``[n]``.
+        used: Verified tokens of earlier attempts by owner.
     """
 
     rows: NDArray[np.int64]
     arrival: NDArray[np.float64]
     deadline: NDArray[np.float64]
+    due: NDArray[np.float64]
     priority: NDArray[np.int16]
+    tier: NDArray[np.int16]
+    used: Mapping[str, int]
 
-    def fetch(self, row_index: int) -> Prompt:
+    def fetch(self, row_index: int, demoted: str | None = None) -> Prompt:
         """Read and tokenise one row.
+
+        Args:
+            row_index: The row.
+            demoted: Why it gets the default tier; ``None``: the one it asks for.
 
         Raises:
             RowFault: The row cannot be answered.
@@ -57,6 +69,10 @@ class Host(Protocol):
 
     def refuse(self, row_index: int, status: Status, fault: RowFault) -> None:
         """A row ended before it had a prompt: faulty (``rejected``) or ``expired``."""
+        ...
+
+    def note(self, entry: Entry) -> None:
+        """Something was decided."""
         ...
 
     def tick(self, snapshot: Snapshot) -> None:

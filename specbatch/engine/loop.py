@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -16,6 +17,7 @@ from specbatch.engine.admission import Admission
 from specbatch.engine.commit import Voice, commit_tokens, failed_answer, finished_answer
 from specbatch.engine.executor import Executor
 from specbatch.engine.feed import Feed, Host
+from specbatch.engine.oversight import Oversight
 from specbatch.engine.speculation import Speculator, observed
 from specbatch.engine.timing import observe_pass
 from specbatch.engine.verification import Verifier, accepted_moves
@@ -46,6 +48,8 @@ class Target:
         drafter: Who proposes what the policy may have verified; ``None`` decodes plainly.
         profile: What steps cost here; ``None`` leaves policies that count with it to decode plainly.
         no_profile: Why there is none.
+        max_drafted: Drafted tokens of a pass for which there is memory beside the keys and values.
+        draft_nodes: Drafted tokens of a row with promises for which room is kept when rows are let in.
     """
 
     config: ModelConfig
@@ -54,6 +58,8 @@ class Target:
     drafter: Drafter | None = None
     profile: CostTable | None = None
     no_profile: str = ""
+    max_drafted: int = 2**31
+    draft_nodes: int = 0
 
 
 class Loop:
@@ -70,10 +76,12 @@ class Loop:
         self._target, self._job, self._host = target, job, host
         store = target.executor.store
         self._pool = PagePool(store.num_pages, store.page_size, job.prefix_sharing)
-        limits = Limits(job.max_rows_in_flight, job.prefill_chunk)
+        self._costs = None if target.profile is None else CorrectedCosts(target.profile)
+        over = self._oversight = Oversight(job, self._costs, target.drafter is not None, feed.used, host)
+        limits = Limits(job.max_rows_in_flight, job.prefill_chunk, target.draft_nodes, over.promised_progress)
         priority = {name: tier.priority for name, tier in job.tiers.items()}
         self._scheduler = Scheduler(self._pool, limits, priority.__getitem__, self._forget)
-        self._admission = Admission(job, feed, host, self._scheduler, self._begin, self._end)
+        self._admission = Admission(job, feed, host, self._scheduler, over, self)
         self._voices: dict[int, Voice] = {}
         self.stats = EngineStats(
             kv_bytes_per_token=store.bytes_per_token,
@@ -82,17 +90,18 @@ class Loop:
         )
         self._ledger = Ledger(target.config, self.stats)
         self._verifier = Verifier(target.executor, self._draw)
-        self._costs = None if target.profile is None else CorrectedCosts(target.profile)
         name = "" if target.drafter is None else target.drafter.name
-        tools = Instruments(Calibration(name), self._costs, target.no_profile, has_free="+" in name)
+        calibration, free = Calibration(name), "+" in name
+        tools = Instruments(calibration, self._costs, target.no_profile, free, over.min_progress)
         self._policy = make_policy(job, tools)
+        if self._policy.notice:
+            over.journal.run_event("fallback", self._policy.notice)
         self._speculator: Speculator | None = None
         if target.drafter is not None and self._policy.largest is not None:
             self.stats.drafter = name
             drafter = GuardedDrafter(target.drafter, target.config.vocab_size)
-            self._speculator = Speculator(
-                self._policy, drafter, job.draft_budget, self._ledger, tools.calibration, host.now
-            )
+            budget = min(job.draft_budget, target.max_drafted)
+            self._speculator = Speculator(self._policy, drafter, budget, self._ledger, calibration, host.now)
 
     def run(self) -> EngineStats:
         """Answer every row, or leave after the step in which the host asks for it."""
@@ -110,6 +119,7 @@ class Loop:
             self.stats.select_s += self._speculator.select_s
             self.stats.calibration = self._speculator.calibration_report()
         self.stats.policy_notice = self._policy.notice
+        self._oversight.report(self.stats)
         self.stats.peak_resident_bytes = peak_resident_bytes()
         return self.stats
 
@@ -125,7 +135,7 @@ class Loop:
     def step(self) -> None:
         """One iteration."""
         with self._timed("plan_s"):
-            self._admission.expire()
+            self._admission.review()
             self._admission.admit()
             plan = self._scheduler.plan(self._host.now())
         if not plan:
@@ -133,7 +143,7 @@ class Loop:
                 self._report()
             return
         with self._timed("select_s"):
-            work = self._policy.defer(plan, self._host.now())
+            work = self._scheduler.keep_moving(plan, self._policy.defer(plan, self._host.now()))
             self.stats.rested += len(plan) - len(work)
         with self._timed("draft_s"):
             work = self._speculate(work)
@@ -163,8 +173,8 @@ class Loop:
         """Let rows draft, and take into the pass what the policy selects and memory holds."""
         if self._speculator is None:
             return work
-        room = self._pool.available * self._pool.page_size
-        trees = self._speculator.trees(work, room, lambda row: self._voices[row.prompt.row_index].stream)
+        rooms = partial(self._scheduler.draft_rooms, work)
+        trees = self._speculator.trees(work, rooms, lambda row: self._voices[row.prompt.row_index].stream)
         before = self._pool.in_use
         work = self._scheduler.add_trees(work, trees)
         self.stats.draft_pages_peak = max(self.stats.draft_pages_peak, self._pool.in_use - before)
@@ -173,6 +183,13 @@ class Loop:
     def _learn(self, work: Sequence[Work], verdicts: Sequence[Verdict | None], pass_s: float) -> None:
         """Costs and calibration see what the step took and what the target decided."""
         observe_pass(self._costs, work, pass_s)
+        drafted = self._speculator
+        seconds = pass_s + (0.0 if drafted is None else drafted.draft_s)
+        why = self._policy.notice or ("" if drafted is None else drafted.fallback)
+        step = self.stats.steps, self._host.now(), seconds
+        waiting = self._admission.tiers_waiting()
+        for owner in self._oversight.learn(step, work, verdicts, (self._policy.decisions, why), waiting):
+            self._admission.demote(owner)
         if self._speculator is None:
             return
         self._speculator.learn(work, verdicts)
@@ -216,7 +233,7 @@ class Loop:
         if row.first_token_at is None and gained:
             row.first_token_at = now
         if reason is not None:
-            self._end(row)
+            self.end(row)
             self._host.deliver(finished_answer(row, voice, reason, self._target.tokenizer, now))
         elif verdict.bonus is None:
             self._poisoned(row, own, now)
@@ -225,7 +242,7 @@ class Loop:
         """End a row whose logits hold NaN, and keep its own pages from spreading it."""
         self._pool.forget(row.pages)
         self._target.executor.store.scrub(own)
-        self._end(row)
+        self.end(row)
         fault = RowFault("nan_logits", "the model's output was not a number at this row; check the weights")
         self._host.deliver(failed_answer(row, Status.ERROR, fault, now))
 
@@ -239,14 +256,15 @@ class Loop:
         found = observed(work, verdicts, step, output.features)
         self._speculator.drafter.observe([each for each, stays in zip(found, here, strict=True) if stays])
 
-    def _begin(self, row: Row) -> None:
-        """Take note of a row that will be decoded."""
+    def begin(self, row: Row) -> None:
+        """A row has been tokenised and will be decoded."""
         self._voices[row.prompt.row_index] = Voice.of(row, self._job.seed, self._target.tokenizer)
 
-    def _end(self, row: Row) -> None:
-        """Take a row out of the engine."""
+    def end(self, row: Row) -> None:
+        """Take a row out, in flight or parked."""
         self._forget(row)
         self._policy.ended(row)
+        self._oversight.ended(row)
         if self._speculator is not None:
             self._speculator.ended(row)
         del self._voices[row.prompt.row_index]
@@ -262,7 +280,8 @@ class Loop:
     def _report(self) -> None:
         scheduler = self._scheduler
         waiting = len(self._admission) + len(scheduler.parked)
-        self._host.tick(Snapshot("running", len(scheduler.running), waiting, self.stats.output_tokens))
+        tokens, owners = self.stats.output_tokens, self._oversight.quotas.tokens
+        self._host.tick(Snapshot("running", len(scheduler.running), waiting, tokens, owners))
 
     @contextmanager
     def _timed(self, field: str) -> Iterator[None]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
 
-from specbatch.draft.base import DraftRequest, Observed
+from specbatch.draft.base import DraftRequest, Observed, TreeShape
 from specbatch.draft.guarded import GuardedDrafter
 from specbatch.ledger import Ledger
 from specbatch.policy import Calibration, Drafts, SpeculationPolicy, view_of
@@ -34,6 +35,7 @@ class Speculator:
     Attributes:
         spent: Rows, width and levels of this step's drafts that took passes of a draft model.
         draft_s: Seconds that the drafter took for all of this step's drafts.
+        fallback: Why this step decodes plainly although the policy wanted drafts; empty when it does not.
         select_s: Seconds that policy and calibration have taken so far.
     """
 
@@ -51,31 +53,44 @@ class Speculator:
         self._drafts: Drafts | None = None
         self.spent: tuple[int, int, int] | None = None
         self.draft_s = self.select_s = 0.0
+        self.fallback = ""
 
     def trees(
-        self, work: Sequence[Work], room: int, stream_of: Callable[[Row], Stream]
+        self,
+        work: Sequence[Work],
+        rooms: Callable[[Sequence[int]], list[int]],
+        stream_of: Callable[[Row], Stream],
     ) -> list[TokenTree | None]:
         """What is to be verified with each item of a plan.
 
         Args:
             work: The plan.
-            room: Drafted tokens for which there is memory.
+            rooms: For each item how many drafted tokens it might have → for how many there is memory.
             stream_of: A row's randomness.
 
         Returns:
             A tree or nothing for each item.
         """
         self._drafts = self.spent = None
+        self.draft_s, self.fallback = 0.0, ""
         trees: list[TokenTree | None] = [None] * len(work)
-        view = view_of(work, self._clock(), min(self._budget, room))
+        view = view_of(work, self._clock(), self._budget)
         with self._timed():
             wanted = dict(zip(view.rows, self.policy.shapes(view), strict=True))
-        drafting = [(i, shape) for i, item in enumerate(work) if (shape := wanted.get(item.row)) is not None]
+        asked = [wanted.get(item.row) for item in work]
+        room = rooms([0 if shape is None else shape.nodes for shape in asked])
+        fitting = [within(shape, nodes) for shape, nodes in zip(asked, room, strict=True)]
+        drafting = [(i, shape) for i, shape in enumerate(fitting) if shape is not None]
         if not drafting:
+            self.fallback = "no memory" if any(asked) else ""
             return trees
+        view = replace(view, budget=min(self._budget, sum(room)))
+        faults = sum(self.drafter.faults.values())
         shapes = [shape for _, shape in drafting]
         requests = [DraftRequest(work[i].row, shape, stream_of(work[i].row)) for i, shape in drafting]
         self._drafts = self._proposed(requests)
+        if sum(self.drafter.faults.values()) > faults:
+            self.fallback = "drafter failed"
         with self._timed():
             chosen = self.policy.select(view, self._drafts, shapes)
         for (i, _), tree in zip(drafting, within_budget(chosen, self._budget), strict=True):
@@ -131,6 +146,15 @@ class Speculator:
         started = time.perf_counter()
         yield
         self.select_s += time.perf_counter() - started
+
+
+def within(shape: TreeShape | None, nodes: int) -> TreeShape | None:
+    """The shape with so many nodes at most; ``None`` when that is nothing."""
+    if shape is None or shape.nodes <= nodes:
+        return shape
+    if nodes < 1:
+        return None
+    return replace(shape, levels=min(shape.levels, nodes), width=min(shape.width, nodes), nodes=nodes)
 
 
 def within_budget(trees: Sequence[TokenTree], budget: int) -> list[TokenTree]:

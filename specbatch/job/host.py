@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,9 +14,13 @@ from specbatch.errors import EngineError, RowFault
 from specbatch.job.outcome import StopRule
 from specbatch.progress import Reporter, Snapshot, Tally
 from specbatch.rows import Answer, Slo, Status
+from specbatch.table.decisions import DecisionWriter, Entry
 from specbatch.table.index import RowIndex
 from specbatch.table.keys import key_hex
 from specbatch.table.parts import PartWriter
+
+MANY_DECISIONS = 50_000
+"""Entries that force a commit although no row has finished."""
 
 RECORD_EVERY_S = 5.0
 """Seconds between two records of the work done, as long as nothing is committed."""
@@ -67,6 +71,7 @@ class WorkDone:
     rows: int
     computed_tokens: int
     committed_tokens: int
+    owner_tokens: dict[str, int]
 
 
 class RunHost:
@@ -95,10 +100,16 @@ class RunHost:
         self._record: Callable[[WorkDone], None] | None = None
         self._recorded_at = clock.now()
         self._computed_tokens = self._committed_tokens = 0
+        self._owner_tokens: Mapping[str, int] = {}
+        self._decisions: DecisionWriter | None = None
 
     def keep_record(self, record: Callable[[WorkDone], None]) -> None:
         """Have something told of the work done, after each commit and at least every ``RECORD_EVERY_S``."""
         self._record = record
+
+    def keep_decisions(self, writer: DecisionWriter) -> None:
+        """Have what is noted committed with the answers."""
+        self._decisions = writer
 
     def now(self) -> float:
         """Seconds on the run clock."""
@@ -146,9 +157,14 @@ class RunHost:
         )
         self.deliver(answer)
 
+    def note(self, entry: Entry) -> None:
+        """Something was decided."""
+        if self._decisions is not None:
+            self._decisions.add(entry)
+
     def tick(self, snapshot: Snapshot) -> None:
         """A step ended."""
-        self._computed_tokens = snapshot.output_tokens
+        self._computed_tokens, self._owner_tokens = snapshot.output_tokens, snapshot.owner_tokens
         self._commit_if_due()
         if self.now() - self._recorded_at >= RECORD_EVERY_S:
             self._keep()
@@ -165,11 +181,13 @@ class RunHost:
             StorageError: The disk refused.
         """
         self._writer.flush()
+        if self._decisions is not None:
+            self._decisions.flush()
         self._committed_tokens = self._tally.output_tokens
         self._keep()
 
     def _commit_if_due(self) -> None:
-        if self._writer.due:
+        if self._writer.due or (self._decisions is not None and len(self._decisions) >= MANY_DECISIONS):
             self.commit()
 
     def _keep(self) -> None:
@@ -177,7 +195,8 @@ class RunHost:
         if self._record is not None:
             # The snapshot of the present step may still be to come.
             computed = max(self._computed_tokens, self._tally.output_tokens)
-            self._record(WorkDone(self._writer.committed, computed, self._committed_tokens))
+            committed, owners = self._committed_tokens, dict(self._owner_tokens)
+            self._record(WorkDone(self._writer.committed, computed, committed, owners))
 
     def _count(self, answer: Answer) -> None:
         self._stop.saw(answer.status)

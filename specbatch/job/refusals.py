@@ -9,7 +9,8 @@ from specbatch.errors import RowFault
 from specbatch.job.feed import TableFeed
 from specbatch.job.host import RunHost
 from specbatch.rows import Status
-from specbatch.schedule.waiting import Late, deadline_passed
+from specbatch.schedule.tier_queue import Late
+from specbatch.schedule.urgency import deadline_passed
 
 
 @dataclass(frozen=True, slots=True)

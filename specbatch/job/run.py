@@ -29,6 +29,7 @@ from specbatch.progress import Reporter, Tally
 from specbatch.report.summary import Summary, summarise
 from specbatch.signals import Interrupts
 from specbatch.table.atomic import write_text
+from specbatch.table.decisions import DecisionWriter, write_decisions
 from specbatch.table.finalise import Finaliser
 from specbatch.table.index import RowIndex
 from specbatch.table.keys import Keys
@@ -170,7 +171,8 @@ class _Run:
                 refuse(ended or [], host)
             else:
                 self._attempts.engine_started()
-                stats = engine.run(TableFeed(fetcher, engine.encoder.encode, rows.left), host)
+                used = self._attempts.manifest.owner_tokens
+                stats = engine.run(TableFeed(fetcher, engine.encoder.encode, rows.left, used), host)
                 self._attempts.record_stats(stats.as_dict())
         stop.check()
 
@@ -212,6 +214,8 @@ class _Run:
         with interrupts.deferred():
             finaliser = Finaliser(self._table, keys, parts, footer, interrupts.check)
             finaliser.write(self._directory.results, self._config.token_ids)
+            if self._config.decisions != "off":
+                write_decisions(self._directory.path, keys, manifest.stamp, footer)
             summary = self._summarise()
         code, verdict = judge(summary, self._config)
         self._attempts.finish(
@@ -259,6 +263,9 @@ class _Run:
         tally = Tally(len(rows.left), done, before.failed, before.slo_met, before.slo_missed)
         host = RunHost(self._attempts.clock, rows, writer, tally, self._reporter, stop)
         host.keep_record(self._attempts.progressed)
+        if config.decisions != "off":
+            folder, attempt = self._directory.decision_parts, len(self._attempts.manifest.attempts)
+            host.keep_decisions(DecisionWriter(folder, self._form.stamp, attempt))
         self._reporter.begin(tally)
         try:
             yield host

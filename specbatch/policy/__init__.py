@@ -4,7 +4,7 @@ from specbatch.policy.base import Decision, PolicySettings, SpeculationPolicy, S
 from specbatch.policy.calibration import Calibration
 from specbatch.policy.costed import Instruments
 from specbatch.policy.forest import Drafts
-from specbatch.policy.make import counts_with_costs, make_policy
+from specbatch.policy.make import counts_with_costs, make_policy, rests_rows
 
 __all__ = [
     "Calibration",
@@ -17,5 +17,6 @@ __all__ = [
     "counts_with_costs",
     "decodes",
     "make_policy",
+    "rests_rows",
     "view_of",
 ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 _LONGEST_S = 99 * 86400
 """From here on a time to go is a guess that needs no number."""
@@ -17,12 +17,14 @@ class Snapshot:
     Attributes:
         phase: What it is doing, one word.
         output_tokens: Produced by this attempt so far.
+        owner_tokens: Verified tokens of owners with a quota, earlier attempts included; goes on changing.
     """
 
     phase: str
     rows_in_flight: int
     rows_waiting: int
     output_tokens: int
+    owner_tokens: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

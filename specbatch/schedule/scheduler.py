@@ -4,20 +4,23 @@ One rule instead of phases: a row's work is what is committed but not cached. Ro
 token (decoding) come first, then prompt chunks by urgency within the step's prefill budget. A row
 that needs a page when none is left takes those of the least urgent row, which is parked and computed
 again later (never one more urgent than itself). Drafted tokens live on pages that are free anyway,
-for one step: nobody is preempted for them.
+for one step: nobody is preempted for them. A row that waits may take the place of a less urgent one,
+and a row that has stood still for as long as it may takes part in the next step.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from specbatch.pages import PagePool
 from specbatch.rows import Row
-from specbatch.schedule.waiting import Urgency
+from specbatch.schedule.urgency import Urgency, open_promises, urgency_of
 from specbatch.step import Work
 from specbatch.tree import TokenTree
+
+MOST_MOVES = 3
+"""A row that has lost its pages so often keeps its place against rows that wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +30,14 @@ class Limits:
     Attributes:
         max_rows: Rows in flight.
         prefill_chunk: Tokens that rows with more than one token to compute may take together.
+        draft_nodes: Drafted tokens of a row for which room is kept as long as it has promises.
+        min_progress: For each row in how many steps it advances at least once.
     """
 
     max_rows: int
     prefill_chunk: int
+    draft_nodes: int = 0
+    min_progress: Callable[[Row], int] = lambda _: 2**62
 
 
 class Scheduler:
@@ -54,14 +61,12 @@ class Scheduler:
         self.limits = limits
         self.running: list[Row] = []
         self.parked: list[Row] = []
+        self._still: dict[Row, int] = {}  # steps since the row last advanced
         self._priority, self._on_preempt = priority, on_preempt
 
     def urgency(self, row: Row, now: float) -> Urgency:
         """The row's place in every queue."""
-        prompt = row.prompt
-        deadline = math.inf if prompt.slo.deadline is None else prompt.slo.deadline
-        rank = self._priority(prompt.tier)
-        return Urgency(deadline < now, deadline, rank, prompt.arrival, prompt.row_index)
+        return urgency_of(row, self._priority, now)
 
     def next_parked(self, now: float) -> Row | None:
         """The most urgent row that waits for pages."""
@@ -69,10 +74,35 @@ class Scheduler:
 
     def has_room_for(self, row: Row) -> bool:
         """Whether a row's committed tokens and the next one fit beside what is already promised."""
-        if len(self.running) >= self.limits.max_rows:
-            return False
-        promised = sum(self.pool.pages_for(r.committed + 1) - len(r.pages) for r in self.running)
-        return self.pool.available - promised >= self.pool.pages_for(row.committed + 1)
+        return self._fits(row, [])
+
+    def yields_to(self, place: Urgency, now: float) -> bool:
+        """Whether some row in flight has less of a claim."""
+        return any(self.urgency(row, now).claim > place.claim for row in self.running)
+
+    def make_way(self, row: Row, now: float, movable: Callable[[Row], bool]) -> bool:
+        """Preempt rows that are less urgent than this one, the least urgent first, as few as will do.
+
+        Args:
+            row: Waits and is not in flight.
+            now: Seconds on the run clock.
+            movable: Which rows may be preempted.
+
+        Returns:
+            Whether there is room now; if not, nobody has moved.
+        """
+        claim = self.urgency(row, now).claim
+        places = {each: self.urgency(each, now) for each in self.running if each.num_preemptions < MOST_MOVES}
+        below = [each for each, place in places.items() if place.claim > claim and movable(each)]
+        below.sort(key=places.__getitem__, reverse=True)
+        moved: list[Row] = []
+        while not self._fits(row, moved):
+            if len(moved) == len(below):
+                return False
+            moved.append(below[len(moved)])
+        for each in moved:
+            self._preempt(each)
+        return True
 
     def park(self, row: Row) -> None:
         """Keep a tokenised row that cannot run yet."""
@@ -93,6 +123,7 @@ class Scheduler:
     def remove(self, row: Row) -> None:
         """Let go of a row, in flight or parked, and of its pages."""
         (self.running if row in self.running else self.parked).remove(row)
+        self._still.pop(row, None)
         self.pool.release(row.pages)
         row.pages = []
 
@@ -105,8 +136,11 @@ class Scheduler:
         rows = sorted(self.running, key=lambda row: self.urgency(row, now))
         work: list[Work] = []
         budget = self.limits.prefill_chunk
-        for row in [r for r in rows if _pending(r) == 1] + [r for r in rows if _pending(r) > 1]:
-            count = min(_pending(row), budget) if _pending(row) > 1 else 1
+        prompts = [r for r in rows if _pending(r) > 1]
+        due = [r for r in prompts if self._is_due(r)]
+        for row in [r for r in rows if _pending(r) == 1] + due + [r for r in prompts if r not in due]:
+            fair = -(-budget // (len(due) - due.index(row))) if row in due else budget
+            count = min(_pending(row), fair) if _pending(row) > 1 else 1
             if row not in self.running or count == 0:
                 continue
             safe = [item.row for item in work]
@@ -114,6 +148,40 @@ class Scheduler:
                 work.append(Work(row, count))
                 budget -= count if count > 1 else 0
         return work
+
+    def keep_moving(self, plan: Sequence[Work], work: Sequence[Work]) -> list[Work]:
+        """Have rows take part in a step that have stood still for as long as they may.
+
+        Args:
+            plan: What could be done.
+            work: The part of it that was to be done.
+
+        Returns:
+            That part and those rows, in the order of the plan.
+        """
+        chosen = {item.row for item in work}
+        kept = [item for item in plan if item.row in chosen or self._is_due(item.row)]
+        moving = {item.row for item in kept}
+        self._still = {row: 0 if row in moving else self._still.get(row, 0) + 1 for row in self.running}
+        return kept
+
+    def draft_rooms(self, work: Sequence[Work], wanted: Sequence[int]) -> list[int]:
+        """How many drafted tokens of each row there is memory for, the first rows first.
+
+        Args:
+            work: The plan.
+            wanted: For each of its rows how many there may be.
+
+        Returns:
+            At most as many; all of them fit beside each other.
+        """
+        size, free, rooms = self.pool.page_size, self.pool.available, []
+        for item, count in zip(work, wanted, strict=True):
+            own = len(item.row.pages) * size - item.row.committed
+            pages = min(free, self.pool.pages_for(max(0, count - own)))
+            free -= pages
+            rooms.append(min(count, own + pages * size))
+        return rooms
 
     def add_trees(self, work: Sequence[Work], trees: Sequence[TokenTree | None]) -> list[Work]:
         """Give the drafted tokens of each row pages, as far as there are any that nobody else holds.
@@ -158,6 +226,21 @@ class Scheduler:
         for row in self.parked:
             assert not row.pages, "a parked row holds pages"
             assert not row.cached, "a parked row has cached tokens"
+
+    def _fits(self, row: Row, without: Sequence[Row]) -> bool:
+        """Whether there is room for a row when some others have left; room for drafts is kept free."""
+        staying = [each for each in self.running if each not in without]
+        if len(staying) >= self.limits.max_rows:
+            return False
+        pool = self.pool
+        freed = sum(len(pool.exclusive(each.pages)) for each in without)
+        promised = sum(pool.pages_for(each.committed + 1) - len(each.pages) for each in staying)
+        drafts = pool.pages_for(self.limits.draft_nodes) * sum(map(bool, map(open_promises, staying)))
+        return pool.available + freed - promised - drafts >= pool.pages_for(row.committed + 1)
+
+    def _is_due(self, row: Row) -> bool:
+        """Whether the row must not stand still in this step."""
+        return self._still.get(row, 0) + 1 >= self.limits.min_progress(row)
 
     def _grow(self, row: Row, tokens: int, safe: list[Row], now: float) -> bool:
         """Give a row pages for its first ``tokens`` tokens; false when it had to be parked."""

@@ -33,6 +33,7 @@ class Attempt(BaseModel):
         committed_tokens: Those of them that belong to committed rows.
         reused_rows: Answers copied from another run directory.
         reused_tokens: Their output tokens, which this run did not compute.
+        owner_tokens: Verified tokens by owner with a quota, those of earlier attempts included.
         exit_code: Null while running and after a kill.
         stats: The engine's own counts.
     """
@@ -49,6 +50,7 @@ class Attempt(BaseModel):
     committed_tokens: int = 0
     reused_rows: int = 0
     reused_tokens: int = 0
+    owner_tokens: dict[str, int] = {}
     exit_code: int | None = None
     stats: dict[str, float | int | str | None] = {}
 
@@ -136,6 +138,15 @@ class Manifest(BaseModel):
         """Ends of rows with a text that the job counts as failures as well."""
         recorded = self.config.get("fail_on")
         return tuple(map(str, recorded)) if isinstance(recorded, list) else ()
+
+    @property
+    def owner_tokens(self) -> dict[str, int]:
+        """Verified tokens by owner with a quota, as far as any attempt recorded them."""
+        used: dict[str, int] = {}
+        for attempt in self.attempts:
+            for owner, tokens in attempt.owner_tokens.items():
+                used[owner] = max(tokens, used.get(owner, 0))
+        return used
 
     @property
     def elapsed(self) -> float:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from specbatch.errors import LockedError, MismatchError, StorageError, UsageError
 from specbatch.table.atomic import remove_leftovers, write_text
+from specbatch.table.decisions import FILE, FOLDER
 from specbatch.table.manifest import Manifest
 
 Files = Sequence[Mapping[str, object]]
@@ -29,7 +30,7 @@ _OTHER_SETTINGS = (
     "or continue with the same settings, or --fresh to start over"
 )
 # What may be there without a manifest: the remains of a run that was being cleared or begun.
-_REMAINS = frozenset({"parts", ".run.json.tmp", _LOCK})
+_REMAINS = frozenset({"parts", FOLDER, ".run.json.tmp", _LOCK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,16 @@ class RunDir:
     def results(self) -> Path:
         """The complete output."""
         return self.path / "results.parquet"
+
+    @property
+    def decisions(self) -> Path:
+        """What was decided about the rows, and why."""
+        return self.path / FILE
+
+    @property
+    def decision_parts(self) -> Path:
+        """The same while the run is going on."""
+        return self.path / FOLDER
 
     @property
     def summary(self) -> Path:
@@ -92,8 +103,9 @@ class RunDir:
         try:
             for name in _MADE:
                 (self.path / name).unlink(missing_ok=True)
-            if self.parts.exists():
-                shutil.rmtree(self.parts)
+            for folder in (self.parts, self.decision_parts):
+                if folder.exists():
+                    shutil.rmtree(folder)
         except OSError as error:
             raise StorageError(
                 f"{self.path}: cannot be cleared: {error.strerror}", "check permissions"
@@ -121,6 +133,7 @@ def locked(path: Path) -> Iterator[RunDir]:
         _lock(handle, path)
         remove_leftovers(path)
         remove_leftovers(path / "parts")
+        remove_leftovers(path / FOLDER)
         yield RunDir(path)
     finally:
         if is_new and not (path / "run.json").exists():

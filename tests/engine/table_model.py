@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -26,9 +26,10 @@ from specbatch.hardware.threads import one_thread
 from specbatch.ledger import EngineStats
 from specbatch.models.config import ModelConfig
 from specbatch.progress import Snapshot
-from specbatch.rows import Answer, Prompt, Status
+from specbatch.rows import Answer, Demotion, Prompt, Slo, Status
 from specbatch.sampling import Draw, choose
 from specbatch.step import PassOutput, Step
+from specbatch.table.decisions import Entry
 from specbatch.text.tokenizer import Tokenizer
 
 VOCAB = 32
@@ -145,12 +146,23 @@ class PromptFeed:
         deadlines = [p.slo.deadline if p and p.slo.deadline is not None else np.inf for p in picked]
         self.deadline = np.array(deadlines, dtype=np.float64)
         self.priority = np.array([job.tiers[p.tier].priority if p else 0 for p in picked], dtype=np.int16)
-        self._by_index = by_index
+        self._by_index, self._job = by_index, job
+        tiers = list(job.tiers)
+        self.tier = np.array([tiers.index(p.tier) if p else 0 for p in picked], dtype=np.int16)
+        firsts = [p.arrival + 1e-3 * p.slo.ttft_ms if p and p.slo.ttft_ms else np.inf for p in picked]
+        self.due = np.minimum(self.deadline, np.array(firsts, dtype=np.float64))
+        self.used: dict[str, int] = {}
+        self.fetched: list[int] = []
 
-    def fetch(self, row_index: int) -> Prompt:
+    def fetch(self, row_index: int, demoted: str | None = None) -> Prompt:
         if row_index not in self._by_index:
             raise RowFault("empty_prompt", "the prompt is empty")
-        return self._by_index[row_index]
+        self.fetched.append(row_index)
+        prompt = self._by_index[row_index]
+        if demoted is None:
+            return prompt
+        demotion = Demotion(prompt.tier, demoted)
+        return replace(prompt, tier=self._job.default_tier, slo=Slo(), demotion=demotion)
 
 
 class StepClock:
@@ -161,6 +173,7 @@ class StepClock:
         self.answers: dict[int, Answer] = {}
         self.refused: dict[int, tuple[Status, str]] = {}
         self.snapshots: list[Snapshot] = []
+        self.entries: list[Entry] = []
 
     def now(self) -> float:
         return self.time
@@ -175,6 +188,9 @@ class StepClock:
     def refuse(self, row_index: int, status: Status, fault: RowFault) -> None:
         assert row_index not in self.refused, "a row was refused twice"
         self.refused[row_index] = (status, fault.code)
+
+    def note(self, entry: Entry) -> None:
+        self.entries.append(entry)
 
     def tick(self, snapshot: Snapshot) -> None:
         self.snapshots.append(snapshot)

@@ -80,7 +80,7 @@ def test_every_row_comes_out_once_in_order_with_its_own_columns(tmp_path: Path) 
     assert [str(row["text"]).split()[0] for row in rows] == PROMPTS
     assert len({row["text"] for row in rows}) == 6, "duplicates have draws of their own"
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        *(".lock", "parts", "results.parquet", "run.json", "summary.json")
+        *(".lock", "decisions.parquet", "parts", "results.parquet", "run.json", "summary.json")
     ]
 
 

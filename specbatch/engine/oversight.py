@@ -1,0 +1,185 @@
+"""What the engine knows beyond rows and pages: who may have what, who can still make it, what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from specbatch.config import JobConfig
+from specbatch.hardware.corrected import CorrectedCosts
+from specbatch.ledger import EngineStats
+from specbatch.policy import Decision, decodes, rests_rows
+from specbatch.policy.costed import MIN_PROGRESS
+from specbatch.policy.journal import Journal, StepRecord
+from specbatch.rows import Row
+from specbatch.schedule.foresight import Broken, Foresight
+from specbatch.schedule.overload import OverloadRules
+from specbatch.schedule.quota import Quotas
+from specbatch.schedule.shares import Shares
+from specbatch.schedule.urgency import open_promises
+from specbatch.step import Work
+from specbatch.table.decisions import Entry
+from specbatch.verify import Verdict
+
+_NEVER = 2**62
+
+
+class Notes(Protocol):
+    """The part of a host that this needs."""
+
+    def now(self) -> float:
+        """Seconds on the run clock."""
+        ...
+
+    def note(self, entry: Entry) -> None:
+        """Something was decided."""
+        ...
+
+
+class Oversight:
+    """Foresight, rules of overload, shares, quotas and the journal of a run.
+
+    Args:
+        job: Tiers, owners and policy.
+        costs: What steps cost here, corrected while it runs; ``None`` without a profile.
+        drafts: There is a drafter.
+        used: Verified tokens of earlier attempts by owner.
+        host: Clock, and where decisions go.
+    """
+
+    def __init__(
+        self,
+        job: JobConfig,
+        costs: CorrectedCosts | None,
+        drafts: bool,
+        used: Mapping[str, int],
+        host: Notes,
+    ) -> None:
+        self._tiers, self._costs = job.tiers, costs
+        self._drafts = drafts
+        self._foresight = Foresight(costs, job.prefill_chunk, drafts)
+        self._rules = OverloadRules(job.tiers)
+        self._shares = Shares({name: t.share for name, t in job.tiers.items() if t.share is not None})
+        self._max_rows = job.max_rows_in_flight
+        self.quotas = Quotas(job.owners, used)
+        self.journal = Journal(job.decisions, host.note, host.now)
+        self.rests = rests_rows(job.policy)
+        self.behind: Collection[str] = ()
+        self._fallbacks: dict[str, int] = {}
+
+    def promised_progress(self, row: Row) -> int:
+        """In how many steps a row in flight was promised to advance once; in each, while its tier is owed."""
+        if row.tier in self.behind:
+            return 1
+        return self._tiers[row.tier].min_progress or _NEVER
+
+    def min_progress(self, row: Row) -> int:
+        """The same where no policy may have rows sit out for longer than ``MIN_PROGRESS``."""
+        promised = self.promised_progress(row)
+        return MIN_PROGRESS if promised == _NEVER else promised
+
+    def movable(self, row: Row) -> bool:
+        """Whether a row may lose its place: not where progress or a share was promised."""
+        return self._tiers[row.tier].min_progress is None and row.tier not in self.behind
+
+    def judge(self, row: Row, now: float, running: Sequence[Row] | None) -> Broken | None:
+        """Apply the rules of a row's tier as long as there is a promise that cannot be kept.
+
+        Args:
+            row: Its standing may change.
+            now: Seconds on the run clock.
+            running: Rows that it would join; ``None`` when it has begun, and is judged as if alone.
+
+        Returns:
+            What it is to be rejected for, if so; else ``None``.
+        """
+        beside = None if running is None else self._company(running)
+        while True:
+            broken = self._foresight.hopeless(row, now)
+            if broken is None and beside is not None:
+                broken = self._foresight.crowded(row, now, beside)
+            if broken is None:
+                return None
+            rule = self._rules.apply(row, broken)
+            self.journal.event(row, rule, broken.miss)
+            if rule == "reject":
+                return broken
+
+    def harms(self, row: Row, now: float, running: Sequence[Row]) -> bool:
+        """Whether a row that has nothing to win would make others break their promises by joining them."""
+        if self.rests or not row.standing.lost:
+            return False
+        return self._foresight.would_hurt(row, now, running)
+
+    def learn(
+        self,
+        step: tuple[int, float, float],
+        work: Sequence[Work],
+        verdicts: Sequence[Verdict | None],
+        decided: tuple[Mapping[Row, Decision], str],
+        waiting: Collection[str],
+    ) -> list[str]:
+        """See a step, before its rows are told.
+
+        Args:
+            step: Its number, the run clock in seconds, and how long it took.
+            work: What it did.
+            verdicts: One for each item.
+            decided: Decisions of the policy, and why it fell back to plain decoding, if it did.
+            waiting: Tiers of which rows wait.
+
+        Returns:
+            Owners who have used up their quota with it.
+        """
+        self._foresight.learn(work, verdicts)
+        pairs = [(item, v) for item, v in zip(work, verdicts, strict=True) if decodes(item)]
+        tokens: dict[str, int] = {}
+        spent = []
+        for item, _ in pairs:
+            count = 1 + item.drafted
+            tokens[item.row.tier] = tokens.get(item.row.tier, 0) + count
+            if self.quotas.spend(item.row.prompt.owner, count) and item.row.prompt.owner is not None:
+                spent.append(item.row.prompt.owner)
+        self._shares.count(tokens, {*waiting, *(item.row.tier for item in work)})
+        self.behind = self._shares.behind()
+        if pairs:
+            self._write_down(step, pairs, decided, sum(item.count for item in work) - len(pairs))
+        return spent
+
+    def ended(self, row: Row) -> None:
+        """A row has left the engine."""
+        self._foresight.ended(row)
+        self.journal.ended(row)
+
+    def report(self, stats: EngineStats) -> None:
+        """Sum up."""
+        stats.entitled_tokens, stats.achieved_tokens = self._shares.entitled, self._shares.achieved
+        stats.fallback_steps = sum(self._fallbacks.values())
+        stats.fallback = max(self._fallbacks, key=self._fallbacks.__getitem__, default="")
+        if self._costs is None:
+            stats.overload_notice = "whether promises can be kept is not judged ahead: no profile was opened"
+
+    def _company(self, running: Sequence[Row]) -> list[Row]:
+        """Rows that a row shares its steps with: under a policy that lets others rest, those in a hurry."""
+        company = [row for row in running if not self.rests or open_promises(row)]
+        return company[: self._max_rows - 1]
+
+    def _write_down(
+        self,
+        step: tuple[int, float, float],
+        pairs: Sequence[tuple[Work, Verdict | None]],
+        decided: tuple[Mapping[Row, Decision], str],
+        prefill: int,
+    ) -> None:
+        number, now, seconds = step
+        decisions, fallback = decided
+        if fallback:
+            self._fallbacks[fallback] = self._fallbacks.get(fallback, 0) + 1
+        work, verdicts = [item for item, _ in pairs], [verdict for _, verdict in pairs]
+        real_gain = None
+        if self._costs is not None and seconds > 0.0:
+            context = sum(item.row.committed for item in work) / len(work)
+            plain_s = self._costs.step_s(len(work), context, len(work), prefill)
+            gained = sum(1 + len(verdict.path) for verdict in verdicts if verdict is not None)
+            real_gain = (gained / seconds) / (len(work) / plain_s) - 1.0
+        self.journal.step(StepRecord(number, now, work, verdicts, decisions, fallback, real_gain))

@@ -1,0 +1,201 @@
+"""Whether a row's promises can be kept: by measured costs, the answers so far, and the rows beside it.
+
+Everything is taken at its best: an answer of usual length (AdaServe judges by the same clock, Li et al.
+2026, section 4), drafts that bring what they have brought, and rows beside it that end when they are
+expected to. A promise that is broken even so is given up before work is put into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from specbatch.hardware.cost import Costs
+from specbatch.policy.lengths import LengthModel
+from specbatch.policy.need import MARGIN
+from specbatch.rows import Row
+from specbatch.schedule.urgency import open_promises
+from specbatch.step import Work
+from specbatch.verify import Verdict
+
+USUAL = 0.5
+"""An answer is expected to be as long as this share of its tier's answers at most."""
+
+EVIDENCE = 4
+"""Answers of a tier that must have ended before their length is known."""
+
+_CHAIN = 4
+_GAIN, _GAIN_WEIGHT = 3.0, 16.0
+"""Tokens that a pass with drafts is taken to bring, and how many passes that opinion is worth."""
+
+_CONTEXT_STEP = 64
+_FORGET_EVERY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Promises that cannot be kept, and why; see :class:`specbatch.rows.Standing`."""
+
+    lost: frozenset[str]
+    miss: str
+
+
+class Foresight:
+    """Judges rows before they begin and while they run.
+
+    Args:
+        costs: Predicted times; ``None``: only what is over already is judged.
+        chunk: Prompt tokens that a step computes.
+        drafts: The policy may draft.
+    """
+
+    def __init__(self, costs: Costs | None, chunk: int, drafts: bool) -> None:
+        self._costs, self._chunk = costs, chunk
+        self._drafts = drafts and costs is not None and _has_drafter(costs)
+        self._lengths, self._ended = LengthModel(USUAL), dict[str, int]()
+        self._gain, self._gain_weight = _GAIN * _GAIN_WEIGHT, _GAIN_WEIGHT
+        self._token_s: dict[tuple[int, int], float] = {}
+        self._steps = 0
+
+    def learn(self, work: Sequence[Work], verdicts: Sequence[Verdict | None]) -> None:
+        """See a step, before its rows are told."""
+        self._steps += 1
+        if self._steps % _FORGET_EVERY == 0:
+            self._token_s.clear()
+        for item, verdict in zip(work, verdicts, strict=True):
+            self._lengths.advance(item.row)
+            if item.drafted and verdict is not None:
+                self._gain = self._gain * 0.99 + 1.0 + len(verdict.path)
+                self._gain_weight = self._gain_weight * 0.99 + 1.0
+
+    def ended(self, row: Row) -> None:
+        """A row has left the engine."""
+        if row.output:
+            self._ended[row.prompt.tier] = self._ended.get(row.prompt.tier, 0) + 1
+        self._lengths.ended(row)
+
+    def hopeless(self, row: Row, now: float) -> Broken | None:
+        """What the row could not be given if it were alone; in flight or waiting.
+
+        Args:
+            row: Its promises, and what it has written so far.
+            now: Seconds on the run clock.
+        """
+        over = _over(row, now)
+        if over:
+            return Broken(over, "waited" if row.admitted_at is None else "slow")
+        if self._costs is None or not open_promises(row):
+            return None
+        alone = self._seconds_of_one(row, 1)
+        lost = self._lost(row, now, self._prefill_s(row, 0), lambda tokens: tokens * alone)
+        return Broken(lost, "hopeless") if lost else None
+
+    def crowded(self, row: Row, now: float, beside: Sequence[Row]) -> Broken | None:
+        """What the row cannot be given beside others, as they come to their ends.
+
+        Args:
+            row: A row that is about to begin.
+            now: Seconds on the run clock.
+            beside: The rows that it shares steps with.
+        """
+        if self._costs is None or not open_promises(row):
+            return None
+        others = sorted(self._usual(each) for each in beside)
+
+        def seconds(tokens: int) -> float:
+            return (1.0 + MARGIN) * self._drained_s(row, tokens, others)
+
+        lost = self._lost(row, now, (1.0 + MARGIN) * self._prefill_s(row, len(others)), seconds)
+        return Broken(lost, "overload") if lost else None
+
+    def would_hurt(self, row: Row, now: float, beside: Sequence[Row]) -> bool:
+        """Whether some row in flight keeps its promises, but not if this one joined."""
+        if self._costs is None:
+            return False
+        for each in beside:
+            if not open_promises(each):
+                continue
+            others = [other for other in beside if other is not each]
+            if self.crowded(each, now, [*others, row]) and not self.crowded(each, now, others):
+                return True
+        return False
+
+    def _lost(
+        self, row: Row, now: float, prefill_s: float, seconds: Callable[[int], float]
+    ) -> frozenset[str]:
+        """Promises that do not hold when the prompt and then tokens take this long."""
+        slo, gone, lost = row.prompt.slo, row.standing.lost, set[str]()
+        first = row.first_token_at is None
+        if slo.deadline is not None and "deadline" not in gone:
+            left = self._usual(row) - first
+            if now + prefill_s + seconds(left) > slo.deadline:
+                lost.add("deadline")
+        if slo.ttft_ms is not None and first and "ttft_ms" not in gone:
+            over = now + prefill_s > row.prompt.arrival + 1e-3 * slo.ttft_ms
+            lost |= {"ttft_ms"} if over else set()
+        if slo.tpot_ms is not None and "tpot_ms" not in gone:
+            # Arrears can be made up for until the last token, which may be the last one allowed.
+            left = max(1, row.prompt.params.max_tokens - len(row.output))
+            elapsed = 0.0 if row.first_token_at is None else now - row.first_token_at
+            written = max(0, len(row.output) - 1)
+            if elapsed + seconds(left) > 1e-3 * slo.tpot_ms * (written + left):
+                lost.add("tpot_ms")
+        return frozenset(lost)
+
+    def _usual(self, row: Row) -> int:
+        """Tokens that the row will still write if it is like others; 1 as long as nothing is known."""
+        if self._ended.get(row.prompt.tier, 0) < EVIDENCE:
+            return 1
+        return self._lengths.remaining(row)
+
+    def _drained_s(self, row: Row, tokens: int, others: Sequence[int]) -> float:
+        """Seconds for some tokens beside rows that write so many more tokens each, ascending."""
+        total, done = 0.0, 0
+        for ended, left in enumerate(others):
+            upto = min(left, tokens)
+            total += (upto - done) * self._seconds_of_one(row, 1 + len(others) - ended)
+            done = upto
+        return total + (tokens - done) * self._seconds_of_one(row, 1)
+
+    def _seconds_of_one(self, row: Row, rows: int) -> float:
+        """Seconds per token of each of so many rows, drafting where that is faster."""
+        assert self._costs is not None, "nothing is predicted without costs"
+        context = _CONTEXT_STEP * (row.committed // _CONTEXT_STEP + 1)
+        known = self._token_s.get((rows, context))
+        if known is None:
+            known = self._costs.verify_s(rows, context, rows)
+            if self._drafts:
+                drafted = self._costs.verify_s(rows * (1 + _CHAIN), context, rows)
+                drafted += self._costs.draft_tree_s(rows, 1, _CHAIN)
+                known = min(known, drafted * self._gain_weight / self._gain)
+            self._token_s[rows, context] = known
+        return known
+
+    def _prefill_s(self, row: Row, beside: int) -> float:
+        """Seconds until the first token, beside rows that write one token a step."""
+        assert self._costs is not None, "nothing is predicted without costs"
+        pending = row.committed - row.cached
+        if row.first_token_at is not None and pending <= 1:
+            return 0.0
+        steps, rest = divmod(pending, self._chunk)
+        context = float(row.committed)
+        seconds = steps * self._costs.step_s(beside, context, beside, self._chunk)
+        return seconds + (self._costs.step_s(beside, context, beside, rest) if rest else 0.0)
+
+
+def _over(row: Row, now: float) -> frozenset[str]:
+    """Promises whose time has passed."""
+    slo, ends = row.prompt.slo, dict[str, float]()
+    if slo.deadline is not None:
+        ends["deadline"] = slo.deadline
+    if slo.ttft_ms is not None and row.first_token_at is None:
+        ends["ttft_ms"] = row.prompt.arrival + 1e-3 * slo.ttft_ms
+    return frozenset(name for name, end in ends.items() if end < now) - row.standing.lost
+
+
+def _has_drafter(costs: Costs) -> bool:
+    try:
+        costs.draft_tree_s(1, 1, 1)
+    except ValueError:  # how a profile says that it was measured without one
+        return False
+    return True
