@@ -52,6 +52,7 @@ class Run:
         seconds: From the start to the last answer.
         idle_s: Of these, waiting for rows to arrive.
         answers: By row.
+        step_ends: When each step ended, seconds after the start.
         stats: Totals of the engine.
         pass_error: How far predicted target passes were from real ones; ``None`` without a profile.
         draft_error: Likewise of drafts.
@@ -61,6 +62,7 @@ class Run:
     seconds: float
     idle_s: float
     answers: tuple[Answer, ...]
+    step_ends: tuple[float, ...]
     stats: EngineStats
     pass_error: PredictionError | None
     draft_error: PredictionError | None
@@ -109,6 +111,7 @@ class BenchHost:
     clock: Clock
     answers: dict[int, Answer] = field(default_factory=dict)
     idle_s: float = 0.0
+    step_ends: list[float] = field(default_factory=list)
     start: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -150,7 +153,8 @@ class BenchHost:
         """Decisions are summed up in the totals of the engine."""
 
     def tick(self, snapshot: Snapshot) -> None:
-        """Progress is shown run by run."""
+        """A step ended; progress is shown run by run."""
+        self.step_ends.append(self.now())
 
     def stop_requested(self) -> bool:
         """A signal ends the command itself."""
@@ -177,6 +181,7 @@ def run_once(target: Target, job: JobConfig, prompts: Sequence[Prompt], clock: C
         seconds=seconds,
         idle_s=host.idle_s,
         answers=tuple(host.answers[i] for i in range(len(prompts))),
+        step_ends=tuple(host.step_ends),
         stats=stats,
         pass_error=None if costs is None else costs.verify.error,
         draft_error=None if costs is None else costs.draft.error,

@@ -19,7 +19,7 @@ from tests.bench.bench_rig import cases
 PLAIN = Plain(
     tpot_s=0.04, ttft_s=0.5, e2e_s=3.0, rows_per_s=2.0, alone_tpot_s=0.01, alone_ttft_s=0.1, alone_e2e_s=0.8
 )
-SHIPPED = sorted((Path(__file__).resolve().parents[2] / "benchmarks" / "workloads").glob("*.toml"))
+SHIPPED = sorted((Path(__file__).resolve().parents[2] / "jobs" / "workloads").glob("*.toml"))
 
 
 def only(workload: dict[str, object]) -> Case:
