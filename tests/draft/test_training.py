@@ -120,6 +120,9 @@ def test_a_head_can_be_trained_on(model: Path, data: Path, tmp_path: Path) -> No
     one, other = (json.loads(path.with_suffix(".json").read_text()) for path in (first, more))
     assert other["training"]["losses"][0][1] < 0.8 * one["training"]["losses"][0][1]
     assert torch.equal(load_file(first)["d2t"], load_file(more)["d2t"])
+    assert other["begun_with"]["sha256"] == one["head"]["sha256"]
+    assert other["begun_with"]["manifest"] == one
+    assert "begun_with" not in one
 
 
 def test_manifest_says_how_to_do_it_again(model: Path, data: Path, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def write_manifest(options: Options, sections: Mapping[str, object]) -> None:
             "quantisation": options.quantise,
         },
         **sections,
+        **_beginning(options.start),
         "versions": {
             "specbatch": __version__,
             "torch": str(torch.__version__),
@@ -51,6 +52,19 @@ def write_manifest(options: Options, sections: Mapping[str, object]) -> None:
         "machine": {"architecture": platform.machine(), "threads": options.threads},
     }
     write_text(manifest_path(options.out), json.dumps(facts, indent=2) + "\n")
+
+
+def _beginning(start: Path | None) -> dict[str, object]:
+    """The head that training began with, and everything that is known of how that one was made."""
+    if start is None:
+        return {}
+    known = manifest_path(start)
+    return {
+        "begun_with": {
+            "sha256": hashlib.sha256(start.read_bytes()).hexdigest(),
+            "manifest": json.loads(known.read_text(encoding="utf-8")) if known.is_file() else None,
+        }
+    }
 
 
 def training_sections(hyper: Hyper, record: Record, evaluation: Evaluation) -> dict[str, object]:
