@@ -112,11 +112,12 @@ class Stage:
     def _run(self, policy: str, rows: Sequence[Prompt], broken_from: int | None) -> Run:
         from specbatch.bench.once import run_once  # noqa: PLC0415 - imports torch
 
-        target = self.rig.fresh(policy)
+        job = self.job.model_copy(update={"policy": policy})
+        target = self.rig.fresh(job)
         if broken_from is not None and target.drafter is not None:
             broken = Breaking(target.drafter, broken_from, target.config.vocab_size)
             target = replace(target, drafter=broken)
-        return run_once(target, self.job.model_copy(update={"policy": policy}), rows, self.rig.clock)
+        return run_once(target, job, rows, self.rig.clock)
 
     def _prompts(self) -> tuple[list[Prompt], list[Prompt]]:
         """Short ones and long ones, encoded."""

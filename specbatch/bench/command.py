@@ -69,7 +69,7 @@ def machine(rig: Rig, job: JobConfig) -> dict[str, object]:
         **rig.numerics,
         "processor": processor_name(),
         "threads": job.threads or usable_cores(),
-        "drafter": "" if (drafter := rig.fresh("off").drafter) is None else drafter.name,
+        "drafter": "" if (drafter := rig.new_drafter()) is None else drafter.name,
         "profile": None
         if profile is None
         else {"effort": profile.effort, "measured_at": profile.measured_at},

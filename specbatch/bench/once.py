@@ -15,8 +15,9 @@ from specbatch.engine.loop import Loop, Target
 from specbatch.errors import RowFault
 from specbatch.hardware.correction import PredictionError
 from specbatch.ledger import EngineStats
+from specbatch.policy.priority import PriorityPolicy
 from specbatch.progress import Snapshot
-from specbatch.rows import Answer, Demotion, Prompt, Status
+from specbatch.rows import Answer, Demotion, Prompt, Slo, Status
 
 
 class Clock(Protocol):
@@ -164,13 +165,18 @@ class BenchHost:
 def run_once(target: Target, job: JobConfig, prompts: Sequence[Prompt], clock: Clock) -> Run:
     """Answer all rows.
 
+    Strict priority is not told of promises: servers that offer it know none, and order by nothing else.
+
     Args:
         target: With a drafter that has seen nothing, and a profile if the policy counts with one.
         job: With the policy.
         prompts: The rows.
         clock: Where the time comes from.
     """
-    feed = PromptFeed(prompts, job)
+    known = prompts
+    if job.policy == PriorityPolicy.name:
+        known = [replace(row, slo=Slo()) for row in prompts]
+    feed = PromptFeed(known, job)
     host = BenchHost(prompts, clock)
     loop = Loop(target, job, feed, host)
     stats = loop.run()

@@ -46,18 +46,24 @@ class Rig:
     suffix: bool = False
     clock: Clock = field(default_factory=WallClock)
 
-    def fresh(self, policy: str) -> Target:
-        """The target as a run of a policy finds it.
+    def fresh(self, job: JobConfig) -> Target:
+        """The target as a run of a job finds it: with what its policy asks for and nothing else.
 
         A suffix drafter remembers what earlier rows wrote. Left in place, it would know the answers of
         every run but the first, so each run gets a new one.
         """
-        drafter = self.head
-        if self.suffix:
-            drafter = SuffixDrafter() if self.head is None else FirstThen(SuffixDrafter(), self.head)
-        if counts_with_costs(policy):
-            return replace(self.target, drafter=drafter)
-        return replace(self.target, drafter=drafter, profile=None, no_profile="")
+        target = self.target
+        if not counts_with_costs(job.policy):
+            target = replace(target, profile=None, no_profile="")
+        if make_policy(job).largest is None:
+            return replace(target, draft_nodes=0)
+        return replace(target, drafter=self.new_drafter())
+
+    def new_drafter(self) -> Drafter | None:
+        """A drafter that has seen nothing yet; ``None`` when nothing drafts."""
+        if not self.suffix:
+            return self.head
+        return SuffixDrafter() if self.head is None else FirstThen(SuffixDrafter(), self.head)
 
 
 def open_rig(job: JobConfig, policies: Sequence[str], files: ModelFiles) -> Rig:
@@ -91,7 +97,7 @@ def open_rig(job: JobConfig, policies: Sequence[str], files: ModelFiles) -> Rig:
     rig = Rig(target, encoder, built.numerics, built.notice, head, suffix)
     if not any(map(counts_with_costs, policies)):
         return rig
-    subject = subject_of(largest, files, config, built, plan, rig.fresh(largest.policy).drafter)
+    subject = subject_of(largest, files, config, built, plan, rig.new_drafter())
     found = ensure_profile(subject, lambda _: None)
     return replace(rig, target=replace(target, profile=found.table, no_profile=found.reason))
 

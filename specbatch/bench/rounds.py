@@ -113,4 +113,4 @@ def _warm_up(rig: Rig, case: Case, policies: Sequence[str]) -> None:
 
 def _run(rig: Rig, case: Case, policy: str, prompts: Sequence[Prompt]) -> Run:
     job = case.job.model_copy(update={"policy": policy})
-    return run_once(rig.fresh(policy), job, prompts, rig.clock)
+    return run_once(rig.fresh(job), job, prompts, rig.clock)

@@ -25,11 +25,12 @@ def rows(tpot_ms: float) -> list[Prompt]:
 
 def run(some: list[Prompt], broken_from: int | None = None, policy: str = "fixed:3") -> Run:
     here = rig(Oracle(future=future))
-    target = here.fresh(policy)
+    settings = job(policy=policy, max_rows_in_flight=4)
+    target = here.fresh(settings)
     assert target.drafter is not None
     if broken_from is not None:
         target = replace(target, drafter=Breaking(target.drafter, broken_from, 32))
-    return run_once(target, job(policy=policy, max_rows_in_flight=4), some, here.clock)
+    return run_once(target, settings, some, here.clock)
 
 
 def behind(some: list[Prompt]) -> list[Prompt]:

@@ -13,7 +13,7 @@ from specbatch.bench.rig import Rig
 from specbatch.bench.rounds import measure_plain, run_rounds, turn
 from specbatch.draft.combination import FirstThen
 from specbatch.draft.suffix import SuffixDrafter
-from tests.bench.bench_rig import TOKENS, cases, quiet, rig
+from tests.bench.bench_rig import TOKENS, cases, job, quiet, rig
 from tests.engine.drafters import Oracle
 from tests.engine.test_speculation import future
 from tests.hardware.costs import pass_s
@@ -90,6 +90,18 @@ def test_strict_priority_serves_one_tier_after_the_other() -> None:
     )
 
 
+def test_strict_priority_takes_no_notice_of_deadlines() -> None:
+    tiers = {"tight": {"rows": 0.5, "ttft": "1x"}, "loose": {"rows": 0.5, "deadline": "0.5x"}}
+    workload = {"rows": 8, "rows_in_flight": 4, "tiers": tiers}
+    found = result("off,priority", rig(), workload, repeats=1)
+    last_tight = median(found, "priority", "tight", "e2e_s_p99")
+    assert median(found, "priority", "loose", "ttft_s_p50") > last_tight
+    assert median(found, "off", "loose", "ttft_s_p50") < median(found, "off", "tight", "e2e_s_p99")
+    assert found.policies["priority"].by_tier["loose"]["attainment"] == Spread(0.0, 0.0, 0.0), (
+        "judged all the same"
+    )
+
+
 def test_deferral_alone_lets_the_tight_rows_have_a_smaller_batch() -> None:
     found = result("off,off+deferral", rig())
     assert median(found, "off+deferral", "tight", "attainment") == 1.0
@@ -137,23 +149,29 @@ def test_waiting_for_arrivals_is_no_time_of_work() -> None:
     assert judge(found).policies["off"].by_tier["tight"]["attainment"] == Spread(1.0, 1.0, 1.0)
 
 
-def test_a_run_finds_a_drafter_that_has_seen_nothing() -> None:
+def test_a_run_finds_what_its_policy_asks_for_and_a_drafter_that_has_seen_nothing() -> None:
     head = Oracle(future=future)
-    with_suffix = Rig(rig().target, rig().encoder, {}, "", head=head, suffix=True)
-    first, second = with_suffix.fresh("fixed:4").drafter, with_suffix.fresh("fixed:4").drafter
+    both = replace(rig(head), suffix=True)
+    first, second = (both.fresh(job(policy="fixed:4")).drafter for _ in range(2))
     assert isinstance(first, FirstThen)
     assert first is not second
-    alone = Rig(rig().target, rig().encoder, {}, "", suffix=True)
-    assert isinstance(alone.fresh("fixed:4").drafter, SuffixDrafter)
-    assert alone.fresh("fixed:4").drafter is not alone.fresh("fixed:4").drafter
-    assert with_suffix.fresh("off").profile is None
-    assert with_suffix.fresh("auto").profile is not None
+    alone = replace(rig(), suffix=True)
+    one, other = (alone.fresh(job(policy="auto")).drafter for _ in range(2))
+    assert isinstance(one, SuffixDrafter)
+    assert one is not other
+    assert rig(head).fresh(job(policy="eagle")).drafter is head
+    for policy, drafts, profile in (
+        ("off", False, False),
+        ("off+deferral", False, True),
+        ("eagle", True, False),
+        ("auto", True, True),
+    ):
+        found = both.fresh(job(policy=policy))
+        assert (found.drafter is not None, found.profile is not None) == (drafts, profile)
 
 
 def test_repeats_with_a_suffix_drafter_do_not_know_the_answers_of_earlier_ones() -> None:
-    here = rig()
-    with_suffix = Rig(here.target, here.encoder, {}, "", suffix=True, clock=here.clock)
-    found = result("fixed:4", with_suffix, {"rows": 16}, repeats=3)
+    found = result("fixed:4", replace(rig(), suffix=True), {"rows": 16}, repeats=3)
     spread = found.policies["fixed:4"].by_tier[TOTAL]["seconds"]
     assert spread is not None
     assert spread.low == pytest.approx(spread.high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbatch.bench.cases import Case, Plain, spread
@@ -53,6 +53,7 @@ def test_promises_are_times_or_factors_of_what_plain_decoding_takes(
     assert bool(case.relative) == any("x" in str(value) for value in written.values())
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 60))
 def test_every_row_gets_a_tier_and_every_tier_its_share(parts: list[int], total: int) -> None:
     mixes = {f"t{i}": Mix(rows=part / sum(parts)) for i, part in enumerate(parts)}
