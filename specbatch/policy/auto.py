@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,27 +15,41 @@ from specbatch.policy.costed import LEAST_GAIN, CostedPolicy, Instruments, price
 from specbatch.policy.forecast import FREE, FULL, Forecast
 from specbatch.policy.forest import Drafts, Floats
 from specbatch.policy.menu import NOTHING, Choice, Prospect, decide, menu
-from specbatch.policy.rest import Rest
-from specbatch.policy.selection import Candidates, select
+from specbatch.policy.need import Needs, promises
+from specbatch.policy.rest import Rest, done
+from specbatch.policy.selection import CandidateTable, select
 from specbatch.rows import Row
 from specbatch.step import Work
 
-EVERY = 4
-"""Steps after which the choice is weighed again although nothing has changed."""
+EVERY = 8
+"""Steps after which the choice is weighed again although nothing has changed; fewer in the beginning."""
 
 PROBE_SHARE = 0.02
-"""Share of the time that is spent on finding out whether drafting would pay."""
+"""Share of the time that is spent on finding out whether drafting would pay, once that is known."""
+
+_KNOWN = 16
+"""Drafts that tell whether drafting pays; after fewer, more time is spent on finding out."""
 
 _PROBE = TreeShape(2, 1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A choice, of which rows it was made, which of them it gives drafts, and how many steps it stands."""
+
+    choice: Choice = NOTHING
+    rows: frozenset[Row] = frozenset()
+    gaining: frozenset[Row] = frozenset()
+    until: int = 0
 
 
 class AutoPolicy(CostedPolicy):
     """AdaServe's promises and DSpark's prefix, on drafts of a shape that is chosen by predicted gain.
 
     Before anything is drafted, forecasts tell for each choice (nothing, chains, trees; for all rows or
-    for those in a hurry) what the selection would be. The choice is kept until another one is clearly
-    better. Rows of which the forecast selects nothing do not draft. Where nothing is drafted, a short
-    draft now and then finds out whether that is still right. Rows that have time sit out for others.
+    for those in a hurry) who would sit out and what the selection would be. The choice is kept until
+    another one is clearly better. Rows of which the forecast selects nothing do not draft. Where nothing
+    is drafted, a short draft now and then finds out whether that is still right.
 
     Args:
         largest: Bounds that no row's tree exceeds.
@@ -50,55 +64,64 @@ class AutoPolicy(CostedPolicy):
         self._free = replace(largest, free=True) if instruments.has_free else None
         self._menu = menu(largest)
         self._rest = Rest(self.lengths, instruments.min_progress)
-        self._choice = NOTHING
-        self._seen: tuple[int, int] = (0, 0)  # rows and urgent rows when the choice was made
-        self._age = 0
-        self._since_probe = 0
+        self._calm = self._hurry = self._standing = _Standing()
+        self._steps = self._since_probe = 0
 
     @property
     def mode(self) -> str:
         """The present choice: ``off``, ``chain`` or ``tree``."""
-        return self._choice.mode
+        return self._standing.choice.mode
 
     def defer(self, work: Sequence[Work], now: float) -> list[Work]:
         """Rows with time sit out while others need a faster step."""
+        self._steps += 1
+        self._standing, costs = self._calm, self._costs
         view = view_of(work, now, self.largest.nodes * len(work))
-        costs = self._costs
-        if costs is None or not any(self.need(row, now).lines for row in view.rows):
-            return list(work)
-        return self._rest.keep(work, view, lambda some: self._best(some, costs, self._quick()).selection)
+        if costs is None or not any(map(promises, view.rows)):
+            return self._rest.keep(work, {})
+        plan = self._rest.plan(work, view, costs, self.needs([item.row for item in work], now))
+        hurried = frozenset(view.rows[i] for i in plan.hurried)
+        if not hurried:
+            return self._rest.keep(work, {})
+        weighed = self._steps < self._hurry.until
+        found = {}
+        for choice in (NOTHING, *(each for each in self._menu if not weighed or each == self._hurry.choice)):
+            left_out = plan.left_out(*self._offers(choice, view, costs, hurried))
+            some = view_of(done(work, left_out), now, view.budget)
+            given_up = len(hurried.difference(some.rows))
+            found[choice] = self._prospect(choice, some, costs, hurried).without(given_up), some, left_out
+        plain, *others = (prospect for prospect, _, _ in found.values())
+        prospect, some, left_out = found[decide(plain, others, self._hurry.choice).choice]
+        until = self._hurry.until if weighed else self._next()
+        self._standing = self._hurry = _standing(prospect, some.rows, until)
+        return self._rest.keep(work, left_out)
 
     def wanted(self, view: StepView, costs: Costs) -> list[TreeShape | None]:
         """Trees as chosen for the rows of which something is expected, probes, and what is free."""
-        step_s, _ = prices(costs, replace(view, budget=0), 0.0)
-        urgent = sum(self.need(row, view.now).at(float(step_s[0])) > 1.0 for row in view.rows)
-        seen = (len(view.rows), urgent)
-        self._age += 1
-        if seen != self._seen or self._age >= EVERY:
-            prospect = self._best(view, costs, self._menu)
-            self._choice, self._seen, self._age = prospect.choice, seen, 0
-        else:
-            prospect = self._prospect(self._choice, view, costs)
-        shapes = self._shapes(prospect.choice, view, float(step_s[0]))
-        hoped = prospect.selection.taken.tolist()
+        rows = frozenset(view.rows)
+        if self._standing.rows != rows or self._steps >= self._standing.until:
+            calm = (choice for choice in self._menu if not choice.urgent_only)
+            others = [self._prospect(choice, view, costs) for choice in calm]
+            found = decide(self._prospect(NOTHING, view, costs), others, self._standing.choice)
+            self._standing = self._calm = _standing(found, view.rows, self._next())
+        shape, gaining = self._standing.choice.shape, self._standing.gaining
         shapes = [
-            shape if taken else self._own_free(row)
-            for shape, taken, row in zip(shapes, hoped, view.rows, strict=True)
+            (bounded(shape, row) if shape is not None and row in gaining else None) or self._own_free(row)
+            for row in view.rows
         ]
-        return self._probed(shapes, view, costs, prospect.selection.step_s)
+        return self._probed(shapes, view, costs)
 
     def learn(self, drafts: Drafts, conditional: Floats, shapes: Sequence[TreeShape]) -> None:
         """Forecasts follow what is drafted."""
         for kind in (FREE, FULL):
             some = [i for i, shape in enumerate(shapes) if shape.free == (kind == FREE)]
+            levels = [shapes[i].levels for i in some]
             if len(some) == len(shapes):
-                self._forecast.observe(kind, drafts, conditional, [shape.levels for shape in shapes])
+                self._forecast.observe(kind, drafts, conditional, levels)
             elif some:
                 picked = np.isin(drafts.forest.owners, some)
-                part = Drafts(
-                    [drafts.trees[i] for i in some], [drafts.rows[i] for i in some], drafts.sources[picked]
-                )
-                levels = [shapes[i].levels for i in some]
+                trees, rows = [drafts.trees[i] for i in some], [drafts.rows[i] for i in some]
+                part = Drafts(trees, rows, drafts.sources[picked])
                 self._forecast.observe(kind, part, conditional[picked], levels)
 
     def ended(self, row: Row) -> None:
@@ -107,59 +130,63 @@ class AutoPolicy(CostedPolicy):
         self._forecast.forget(row)
         self._rest.forget(row)
 
-    def _best(self, view: StepView, costs: Costs, choices: Sequence[Choice]) -> Prospect:
-        """The choice to make, others than nothing among these."""
-        plain = self._prospect(NOTHING, view, costs)
-        others = [self._prospect(choice, view, costs) for choice in choices]
-        return decide(plain, others, self._choice)
+    def _next(self) -> int:
+        """Step in which a choice is weighed again."""
+        return self._steps + min(EVERY, 1 + self._steps // 4)
 
-    def _quick(self) -> tuple[Choice, ...]:
-        """Few choices, for predictions that are made many times a step."""
-        trees = [choice for choice in self._menu if choice.urgent_only]
-        return tuple(dict.fromkeys((self._choice, trees[0], trees[-1])))
+    def _offers(
+        self, choice: Choice, view: StepView, costs: Costs, hurried: frozenset[Row]
+    ) -> tuple[Floats, float]:
+        """What rows may expect of 0, 1, … drafted tokens, float64 ``[R, C + 1]``, and seconds of drafting."""
+        shapes = self._shapes(choice, view.rows, hurried)
+        gains = np.maximum(0.0, self._forecast.table(shapes, view.rows)[:, : self._n_max])
+        offers = np.concatenate([np.ones((len(gains), 1)), gains], axis=1).cumsum(axis=1)
+        return offers, self.draft_s(costs, [shape for shape in shapes if shape is not None])
 
-    def _prospect(self, choice: Choice, view: StepView, costs: Costs) -> Prospect:
+    def _prospect(
+        self, choice: Choice, view: StepView, costs: Costs, hurried: frozenset[Row] = frozenset()
+    ) -> Prospect:
         """What a choice is expected to bring."""
-        plain_s = prices(costs, replace(view, budget=0), 0.0)[0][0]
-        shapes = self._shapes(choice, view, float(plain_s))
-        needs = [self.need(row, view.now) for row in view.rows]
-        free = self._forecast.paths(FREE, [s if s and s.free else None for s in shapes], view.rows)
-        full = self._forecast.paths(FULL, [s if s and not s.free else None for s in shapes], view.rows)
-        candidates = [
-            Candidates(
-                f if shape is None or shape.free else g, need, shape.levels if shape else 1, self._n_max
-            )
-            for f, g, need, shape in zip(free, full, needs, shapes, strict=True)
-        ]
-        draft_s = self.draft_s(costs, [shape for shape in shapes if shape is not None])
-        step_s, other_s = prices(costs, view, draft_s)
-        return Prospect.of(choice, select(candidates, step_s, other_s, LEAST_GAIN))
+        shapes = self._shapes(choice, view.rows, hurried)
+        step_s, other_s = prices(costs, view, self.draft_s(costs, [s for s in shapes if s is not None]))
+        table = CandidateTable(
+            self._forecast.table(shapes, view.rows),
+            Needs(self.needs(view.rows, view.now)),
+            np.array([1 if shape is None else shape.levels for shape in shapes]),
+            np.full(len(shapes), self._n_max),
+            np.ones(len(shapes)),
+        )
+        return Prospect.of(choice, select(table, step_s, other_s, LEAST_GAIN))
 
-    def _shapes(self, choice: Choice, view: StepView, plain_s: float) -> list[TreeShape | None]:
+    def _shapes(self, choice: Choice, rows: Sequence[Row], hurried: frozenset[Row]) -> list[TreeShape | None]:
         """What each row would be asked for."""
-        shapes = []
-        for row in view.rows:
-            wants = choice.shape is not None
-            if wants and choice.urgent_only:
-                wants = self.need(row, view.now).at(plain_s) > 1.0
-            shape = bounded(choice.shape, row) if wants and choice.shape else None
-            shapes.append(shape or self._own_free(row))
-        return shapes
+        shape = choice.shape
+        if shape is None:
+            return [self._own_free(row) for row in rows]
+        return [
+            (bounded(shape, row) if row in hurried or not choice.urgent_only else None) or self._own_free(row)
+            for row in rows
+        ]
 
     def _own_free(self, row: Row) -> TreeShape | None:
         return None if self._free is None else bounded(self._free, row)
 
-    def _probed(
-        self, shapes: list[TreeShape | None], view: StepView, costs: Costs, step_s: float
-    ) -> list[TreeShape | None]:
+    def _probed(self, shapes: list[TreeShape | None], view: StepView, costs: Costs) -> list[TreeShape | None]:
         """Let rows without a full draft try a short one, as often as a small share of the time allows."""
         idle = [i for i, shape in enumerate(shapes) if shape is None or shape.free]
         self._since_probe += 1
         if not idle:
             return shapes
-        every = math.ceil(costs.draft_tree_s(len(idle), 1, _PROBE.levels) / (PROBE_SHARE * step_s))
+        step_s = float(prices(costs, replace(view, budget=0), 0.0)[0][0])
+        share = PROBE_SHARE * max(1.0, _KNOWN / (1.0 + self._forecast.seen))
+        every = math.ceil(costs.draft_tree_s(len(idle), 1, _PROBE.levels) / (share * step_s))
         if self._since_probe >= every:
             self._since_probe = 0
             for i in idle:
                 shapes[i] = bounded(_PROBE, view.rows[i]) or shapes[i]
         return shapes
+
+
+def _standing(prospect: Prospect, rows: Sequence[Row], until: int) -> _Standing:
+    gaining = np.flatnonzero(prospect.selection.taken).tolist()
+    return _Standing(prospect.choice, frozenset(rows), frozenset(rows[i] for i in gaining), until)

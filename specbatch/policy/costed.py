@@ -68,6 +68,7 @@ class CostedPolicy:
         self._calibration, self._n_max = instruments.calibration, n_max
         self._costs, self.notice = _usable(instruments)
         self._decisions: dict[Row, Decision] = {}
+        self._needs: tuple[float, dict[Row, Need]] = (0.0, {})
 
     @property
     def decisions(self) -> Mapping[Row, Decision]:
@@ -100,11 +101,11 @@ class CostedPolicy:
         here = {row: i for i, row in enumerate(drafts.rows)}
         starts = drafts.forest.starts.tolist()
         candidates = []
-        for row in view.rows:
+        for row, need in zip(view.rows, self.needs(view.rows, view.now), strict=True):
             i = here.get(row)
             own = _ALONE if i is None else f[starts[i] : starts[i + 1]]
             levels = 1 if i is None else shapes[i].levels
-            candidates.append(Candidates(own, self.need(row, view.now), levels, self._n_max))
+            candidates.append(Candidates(own, need, levels, self._n_max))
         step_s, other_s = prices(self._costs, view, self.draft_s(self._costs, shapes))
         selection = select(candidates, step_s, other_s, LEAST_GAIN)
         self._record(view, selection, drafts, shapes)
@@ -117,11 +118,17 @@ class CostedPolicy:
     def learn(self, drafts: Drafts, conditional: Floats, shapes: Sequence[TreeShape]) -> None:
         """See what was drafted, with calibrated probabilities."""
 
-    def need(self, row: Row, now: float) -> Need:
-        """What a row's promises ask for."""
+    def needs(self, rows: Sequence[Row], now: float) -> list[Need]:
+        """What the rows' promises ask for; computed once for each row and moment."""
         if not self.keeps_promises:
-            return NONE
-        return need_of(row, now, self.lengths.remaining(row))
+            return [NONE] * len(rows)
+        if self._needs[0] != now:
+            self._needs = (now, {})
+        known = self._needs[1]
+        for row in rows:
+            if row not in known:
+                known[row] = need_of(row, now, self.lengths.remaining(row))
+        return [known[row] for row in rows]
 
     def draft_s(self, costs: Costs, shapes: Sequence[TreeShape]) -> float:
         """Seconds that drafting these trees takes together."""

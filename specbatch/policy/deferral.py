@@ -2,114 +2,139 @@
 
 A step costs every row in it time, and a row that is behind its promise cannot wait for tokens of rows
 that have all the time in the world. Such rows may sit out, the most relaxed first, as few of them as will
-do: what they miss they get later, when those in a hurry are ahead or done.
+do: what they miss they get later, when those in a hurry are ahead or done. Drafted tokens help too, and cost
+time themselves: for every number of resting rows it is found out how many of them promises then need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from specbatch.rows import Row
+import numpy as np
+from numpy.typing import NDArray
 
-_WORTH = 0.1
-"""Share of what resting can help at most that it may leave undone."""
+from specbatch.policy.need import Needs
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+Length = Callable[[Integers, Integers], Floats]
+"""Seconds of steps with so many tokens verified and so many prompt tokens; ``[M]`` each."""
+
+_UNDONE = 0.02
+"""Share of what rest can help at most that it may leave undone."""
+
+_AS_GOOD = 0.999
+"""Share of the best rate that is as good, and lets fewer rows rest."""
+
+_ROUNDS = 4
+"""More drafted tokens make the step longer, and a longer step needs more of them: so often."""
 
 _NOTHING = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """One row's work in a step that has been planned.
+@dataclass(frozen=True, slots=True, eq=False)
+class Seats:
+    """The work of S rows in a step that has been planned.
 
     Attributes:
-        row: The row.
-        prefill: Tokens to compute before its next token is due; 0 for one that decodes.
-        slack_s: Seconds for which it may stand still and then keep its promises by plain decoding.
-        rested: Steps in a row that it has sat out already.
-        most: Steps in a row that it may sit out.
+        tokens: 1 for rows that write, 0 for prompts, int64 ``[S]``.
+        prefill: Tokens of a prompt that are computed, int64 ``[S]``; 0 for rows that write.
+        needs: What the rows' promises ask for.
+        slack_s: Seconds for which a row may stand still and then keep its promises by plain decoding,
+            float64 ``[S]``.
+        turn: Among seats that are alike the lowest ones rest first, int64 ``[S]``.
+        able: Seats that may stay empty, as far as others have slack for it, bool ``[S]``.
     """
 
-    row: Row
-    prefill: int
-    slack_s: float
-    rested: int
-    most: int
+    tokens: Integers
+    prefill: Integers
+    needs: Needs
+    slack_s: Floats
+    turn: Integers
+    able: NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What is predicted of a step.
-
-    Attributes:
-        step_s: Its length in seconds.
-        missing: Row with a promise → share of what it needs that it lacks; nothing for rows that get
-            what they need.
-        hopeless: Rows that break a promise whatever they get from steps of this length.
-    """
-
-    step_s: float
-    missing: Mapping[Row, float]
-    hopeless: frozenset[Row] = frozenset()
-
-
-Predict = Callable[[Sequence[Seat]], Outlook]
-
-
-def sit_out(seats: Sequence[Seat], predict: Predict) -> frozenset[int]:
+def sit_out(seats: Seats, offers: Floats, length: Length) -> frozenset[int]:
     """Which seats stay empty.
 
-    Rows that break a promise even when all who may rest do are rested first. The answer is the shortest
-    prefix of the most relaxed rows whose rest helps nearly as much as that of all of them; nobody where
-    all have what they need, or where rest helps nobody.
+    Rows that break a promise even when all who may rest do are rested first. Of the prefixes of the most
+    relaxed rows whose rest helps nearly as much as any, the answer is the one with the most tokens per
+    second; nobody where all have what they need, or where rest helps nobody.
 
     Args:
         seats: The plan.
-        predict: Outlook of a step with some of the seats. Resting longer never helps less, as far as
-            this is known.
+        offers: Tokens that each seat may expect with 0, 1, … drafted ones verified, rising, float64
+            ``[S, C + 1]``.
+        length: Predicted length of a step.
 
     Returns:
-        Indices of seats; never all of them.
+        Seats; never all of them.
     """
-    present = predict(seats)
-    if not present.missing:
+    whole_s = float(_series(seats, np.zeros(0, dtype=np.int64), length)[0])
+    calm = ~seats.needs.lost & (seats.needs.at(whole_s) <= 1.0)
+    if calm.all():
         return frozenset()
-    order = _may_rest(seats, present)
-
-    def without(count: int) -> Outlook:
-        resting = set(order[:count])
-        return predict([seat for i, seat in enumerate(seats) if i not in resting])
-
-    best = without(len(order))
-    forlorn = [i for i, seat in enumerate(seats) if seat.row in best.hopeless and seat.rested < seat.most]
-    if forlorn:
-        order = forlorn + [i for i in order if i not in forlorn]
-        best = without(len(order))
-    out = {seats[i].row for i in order}  # nobody is helped by their own rest, whatever is predicted
-    kept = (set(best.missing) | set(present.missing)) - best.hopeless - out
-    at_best = _total(best, kept)
-    helped = _total(present, kept) - at_best
+    relaxed = np.flatnonzero(seats.able & calm & (seats.slack_s > whole_s))
+    keys = (relaxed, seats.turn[relaxed], seats.prefill[relaxed] > 0, -seats.slack_s[relaxed])
+    order = relaxed[np.lexsort(keys)]
+    shortest = float(_series(seats, order, length)[-1])
+    forlorn = seats.needs.lost | (offers[:, -1] < seats.needs.least_at(shortest) - _NOTHING)
+    first = np.flatnonzero(forlorn & seats.able & ~np.isin(np.arange(len(forlorn)), order))
+    order = np.concatenate([first, order])
+    kept = ~forlorn & seats.needs.asking
+    kept[order] = False
+    lacking, rates = _outlook(seats, (np.flatnonzero(kept), offers), order, length)
+    helped = lacking[0] - lacking.min()
     if helped <= _NOTHING:
         return frozenset()
-    low, high = 0, len(order)  # resting `high` is enough, resting `low` is not
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _total(without(middle), kept) <= at_best + _WORTH * helped:
-            high = middle
-        else:
-            low = middle
-    return frozenset(order[:high])
+    rates[lacking > lacking.min() + _UNDONE * helped] = 0.0
+    count = int(np.argmax(rates >= _AS_GOOD * rates.max()))
+    return frozenset(order[:count].tolist())
 
 
-def _may_rest(seats: Sequence[Seat], present: Outlook) -> list[int]:
-    """Seats that may stay empty, the most relaxed first; prompts before rows that write, then by turns."""
-    able = [
-        i
-        for i, seat in enumerate(seats)
-        if seat.row not in present.missing and seat.rested < seat.most and seat.slack_s > present.step_s
-    ]
-    return sorted(able, key=lambda i: (-seats[i].slack_s, not seats[i].prefill, seats[i].rested, i))
+def _series(seats: Seats, order: Integers, length: Length) -> Floats:
+    """Seconds of the step without the first 0, 1, … seats of an order, float64 ``[len(order) + 1]``."""
+    return length(*_left(seats, order))
 
 
-def _total(outlook: Outlook, rows: set[Row]) -> float:
-    return sum(share for row, share in outlook.missing.items() if row in rows)
+def _left(seats: Seats, order: Integers) -> tuple[Integers, Integers]:
+    """Tokens verified and prompt tokens without the first 0, 1, … seats of an order, undrafted."""
+    tokens = np.full(len(order) + 1, seats.tokens.sum())
+    prefill = np.full(len(order) + 1, seats.prefill.sum())
+    tokens[1:] -= seats.tokens[order].cumsum()
+    prefill[1:] -= seats.prefill[order].cumsum()
+    return tokens, prefill
+
+
+def _outlook(
+    seats: Seats, promised: tuple[Integers, Floats], order: Integers, length: Length
+) -> tuple[Floats, Floats]:
+    """What comes of the rest of the first 0, 1, … seats of an order.
+
+    Args:
+        seats: The plan.
+        promised: Seats that are to get what they need, and what everybody could have.
+        order: Seats, the first to rest first.
+        length: Predicted length of a step.
+
+    Returns:
+        Shares of their needs that rows lack, summed, and tokens per second but for the time that prompts
+        take; float64 ``[len(order) + 1]`` each.
+    """
+    here, offers = promised[0], promised[1][promised[0]]
+    places, most = np.arange(len(here)), (np.diff(offers, axis=1) > 0.0).sum(axis=1)
+    tokens, prefill = _left(seats, order)
+    lengths = length(tokens, prefill)
+    for _ in range(_ROUNDS):
+        needed = seats.needs.at(lengths[:, None, None])[:, here]
+        nodes = np.minimum(most, (offers < needed[:, :, None] - _NOTHING).sum(axis=2))
+        lengths = length(tokens + nodes.sum(axis=1), prefill)
+    expected = offers[places, nodes]
+    needed = seats.needs.at(lengths[:, None, None])[:, here]
+    lacking: Floats = np.maximum(0.0, 1.0 - expected / needed).sum(axis=1)
+    written = tokens + (expected - 1.0).sum(axis=1)
+    prompts = length(tokens, prefill) - length(tokens, np.zeros_like(prefill))
+    rates: Floats = written / np.maximum(lengths - prompts, _NOTHING)
+    return lacking, rates

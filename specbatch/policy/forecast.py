@@ -20,7 +20,7 @@ FREE, FULL = 0, 1
 
 _DEPTHS, _RANKS = 8, 4
 _PRIOR = (np.array([0.15, 0.02, 0.01, 0.0]), np.array([0.45, 0.12, 0.05, 0.03]))
-_PRIOR_TREES, _MEMORY = 8.0, 200.0
+_PRIOR_TREES, _MEMORY = 4.0, 50.0
 _ROW_PRIOR, _ROW_MEMORY = 3.0, 8.0
 
 
@@ -31,7 +31,13 @@ class Forecast:
         self._trees = np.zeros((2, _DEPTHS))
         self._sums = np.zeros((2, _DEPTHS, _RANKS))
         self._rows: dict[Row, Floats] = {}  # per kind: drafts, acceptance of their first tokens
+        self._tables: dict[int, Floats] = {}
         self._shapes: dict[tuple[int, TreeShape], tuple[Floats, Integers]] = {}
+
+    @property
+    def seen(self) -> float:
+        """Full drafts that were seen, as far as they are remembered."""
+        return float(self._trees[FULL, 0])
 
     def observe(self, kind: int, drafts: Drafts, conditional: Floats, levels: Sequence[int]) -> None:
         """See what was drafted.
@@ -54,25 +60,31 @@ class Forecast:
         faded = np.minimum(1.0, _MEMORY / np.maximum(self._trees[kind], 1.0))
         self._trees[kind] *= faded
         self._sums[kind] *= faded[:, None]
+        self._tables.pop(kind, None)
         self._shapes.clear()
         self._observe_rows(kind, drafts, conditional)
 
-    def paths(self, kind: int, shapes: Sequence[TreeShape | None], rows: Sequence[Row]) -> list[Floats]:
-        """For each row the f that a draft is likely to have, float64 ``[nodes + 1]``, the root's 1 first.
+    def table(self, shapes: Sequence[TreeShape | None], rows: Sequence[Row]) -> Floats:
+        """For each row the probabilities of paths that a draft is likely to have.
 
         Args:
-            kind: ``FREE`` or ``FULL``.
-            shapes: What each row would be asked for; ``None`` for nothing.
+            shapes: What each row would be asked for, R of them; ``None`` for nothing.
             rows: The rows.
+
+        Returns:
+            Nodes but the root by falling probability, float64 ``[R, C]``; -1 behind the last one.
         """
-        found = []
-        for row, shape in zip(rows, shapes, strict=True):
-            if shape is None:
-                found.append(_ROOT)
-            else:
-                f, depths = self._tree(kind, shape)
-                found.append(np.minimum(1.0, f * self._ratio(kind, row) ** depths))
-        return found
+        groups: dict[TreeShape, list[int]] = {}
+        for i, shape in enumerate(shapes):
+            if shape is not None:
+                groups.setdefault(shape, []).append(i)
+        trees = {shape: self._tree(FREE if shape.free else FULL, shape) for shape in groups}
+        table = np.full((len(rows), max([0, *(len(f) for f, _ in trees.values())])), -1.0)
+        for shape, members in groups.items():
+            f, depths = trees[shape]
+            ratios = np.array([self._ratio(FREE if shape.free else FULL, rows[i]) for i in members])
+            table[members, : len(f)] = np.minimum(1.0, f * ratios[:, None] ** depths)
+        return table
 
     def forget(self, row: Row) -> None:
         """A row has left the engine."""
@@ -92,38 +104,38 @@ class Forecast:
         record = self._rows.get(row)
         if record is None or not record[kind, 0]:
             return 1.0
-        usual = float(self._accepted(kind)[0, 0])
+        usual = float(self._table(kind)[0, 0])
         drafts, accepted = record[kind].tolist()
         own: float = (accepted + _ROW_PRIOR * usual) / (drafts + _ROW_PRIOR)
         return own / usual
 
-    def _accepted(self, kind: int) -> Floats:
-        """By depth and rank, float64 ``[depths, ranks]``; what was not seen is as one level above."""
-        table = np.empty((_DEPTHS, _RANKS))
-        above = _PRIOR[kind]
-        for depth in range(_DEPTHS):
-            seen = self._trees[kind, depth] + _PRIOR_TREES
-            above = table[depth] = (self._sums[kind, depth] + _PRIOR_TREES * above) / seen
-        return np.maximum(table, 1e-3)
+    def _table(self, kind: int) -> Floats:
+        """Acceptance by depth and rank, float64 ``[depths, ranks]``; what was not seen is as above it."""
+        if kind not in self._tables:
+            table = np.empty((_DEPTHS, _RANKS))
+            above = _PRIOR[kind]
+            for depth in range(_DEPTHS):
+                seen = self._trees[kind, depth] + _PRIOR_TREES
+                above = table[depth] = (self._sums[kind, depth] + _PRIOR_TREES * above) / seen
+            self._tables[kind] = np.maximum(table, 1e-3)
+        return self._tables[kind]
 
     def _tree(self, kind: int, shape: TreeShape) -> tuple[Floats, Integers]:
-        """Of each node of a usual tree of this shape f and depth, root first."""
+        """Of each node but the root of a usual tree of this shape f and depth."""
         known = self._shapes.get((kind, shape))
         if known is None:
             known = self._shapes[kind, shape] = self._grow(kind, shape)
         return known
 
     def _grow(self, kind: int, shape: TreeShape) -> tuple[Floats, Integers]:
-        accepted, width = self._accepted(kind), min(shape.width, _RANKS)
-        level, found = np.ones(1), [np.ones(1)]
+        accepted, width = self._table(kind), min(shape.width, _RANKS)
+        level: Floats = np.ones(1)
+        found: list[Floats] = []
         for depth in range(shape.levels):
             children = np.outer(level, accepted[min(depth, _DEPTHS - 1), :width]).ravel()
             level = np.sort(children)[::-1][: shape.width]
             found.append(children)
         f = np.concatenate(found)
-        depths = np.repeat(np.arange(len(found)), [len(each) for each in found])
-        best = np.argsort(-f, kind="stable")[: shape.nodes + 1]
+        depths = np.repeat(np.arange(1, len(found) + 1), [len(each) for each in found])
+        best = np.argsort(-f, kind="stable")[: shape.nodes]
         return f[best], depths[best]
-
-
-_ROOT = np.ones(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specbatch.draft.base import TreeShape
 from specbatch.policy.selection import Selection
@@ -41,11 +41,12 @@ NOTHING = Choice()
 
 def menu(largest: TreeShape) -> tuple[Choice, ...]:
     """Everything that is weighed against drafting nothing."""
-    depths = sorted({min(levels, largest.levels) for levels in (2, 4, largest.levels)})
-    shapes = [TreeShape(levels, 1, levels) for levels in depths]
-    if largest.width > 1:
-        shapes += [TreeShape(levels, min(4, largest.width), largest.nodes) for levels in depths[1:]]
-    return tuple(Choice(shape, urgent) for urgent in (False, True) for shape in shapes)
+    levels = sorted({min(depth, largest.levels) for depth in (2, 4, largest.levels)})
+    chains = [TreeShape(depth, 1, depth) for depth in levels]
+    middle = levels[len(levels) // 2]
+    trees = [TreeShape(middle, largest.width, largest.nodes)] if largest.width > 1 else []
+    urgent = [TreeShape(1, 1, 1), *chains, *trees]
+    return (*(Choice(shape) for shape in (*chains, *trees)), *(Choice(shape, True) for shape in urgent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Prospect:
     Attributes:
         choice: The choice.
         selection: What would be verified.
-        lacking: Shares of what rows with hope need that they would lack, summed.
+        lacking: Shares of what rows need that they would lack, summed; 1 for each without hope.
     """
 
     choice: Choice
@@ -66,7 +67,11 @@ class Prospect:
     def of(cls, choice: Choice, selection: Selection) -> Prospect:
         """Sum up."""
         lacking = (1.0 - selection.expected / selection.needed)[selection.short]
-        return cls(choice, selection, float(lacking.sum()))
+        return cls(choice, selection, float(lacking.sum()) + int(selection.hopeless.sum()))
+
+    def without(self, given_up: int) -> Prospect:
+        """The same, with so many more rows that break a promise."""
+        return replace(self, lacking=self.lacking + given_up)
 
 
 def decide(plain: Prospect, others: Sequence[Prospect], current: Choice) -> Prospect:

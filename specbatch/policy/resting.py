@@ -8,11 +8,10 @@ import numpy as np
 
 from specbatch.draft.base import TreeShape
 from specbatch.policy.base import EvenPolicy, StepView, view_of
-from specbatch.policy.costed import Instruments, prices
+from specbatch.policy.costed import Instruments
 from specbatch.policy.lengths import LengthModel
-from specbatch.policy.need import need_of
+from specbatch.policy.need import need_of, promises
 from specbatch.policy.rest import Rest
-from specbatch.policy.selection import Candidates, Selection, select
 from specbatch.rows import Row
 from specbatch.step import Work
 
@@ -41,9 +40,11 @@ class RestingPolicy(EvenPolicy):
         view = view_of(work, now, 0)
         for row in view.rows:
             self._lengths.advance(row)
-        if self._costs is None or not view.rows:
-            return list(work)
-        return self._rest.keep(work, view, self._predict)
+        if self._costs is None or not any(map(promises, view.rows)):
+            return self._rest.keep(work, {})
+        needs = [need_of(item.row, now, self._lengths.remaining(item.row)) for item in work]
+        plan = self._rest.plan(work, view, self._costs, needs)
+        return self._rest.keep(work, plan.left_out(np.ones((len(view.rows), 1))))
 
     def shapes(self, view: StepView) -> list[TreeShape | None]:
         """``None`` for every row."""
@@ -53,11 +54,3 @@ class RestingPolicy(EvenPolicy):
         """A row has left the engine."""
         self._lengths.ended(row)
         self._rest.forget(row)
-
-    def _predict(self, view: StepView) -> Selection:
-        """A step of one token each."""
-        assert self._costs is not None, "nobody sits out without a profile"
-        alone = np.ones(1)
-        needs = [need_of(row, view.now, self._lengths.remaining(row)) for row in view.rows]
-        step_s, other_s = prices(self._costs, view, 0.0)
-        return select([Candidates(alone, need) for need in needs], step_s, other_s)

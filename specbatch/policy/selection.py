@@ -27,12 +27,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specbatch.policy.need import NONE, Line, Need
+from specbatch.policy.need import NONE, Need, Needs
 
 _ROUNDING = 1e-9
 """Sums of probabilities that miss a need by less than this reach it."""
-
-_NOTHING: Line = (0.0, 0.0)
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -60,6 +58,40 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CandidateTable:
+    """What R rows could have verified, C nodes each at most.
+
+    Attributes:
+        f: For each row its nodes but the root, float64 ``[R, C]``; -1 behind the last one.
+        needs: What the rows' promises ask for.
+        levels: d of each row, int64 ``[R]``.
+        n_max: Most nodes on account of promises, int64 ``[R]``.
+        weights: float64 ``[R]``.
+    """
+
+    f: Floats
+    needs: Needs
+    levels: Integers
+    n_max: Integers
+    weights: Floats
+
+    @classmethod
+    def of(cls, rows: Sequence[Candidates]) -> CandidateTable:
+        """Lay rows side by side."""
+        counts = np.array([len(row.f) for row in rows]) - 1
+        real = np.arange(int(counts.max())) < counts[:, None]
+        f = np.full(real.shape, -1.0)
+        f[real] = np.concatenate([row.f[1:] for row in rows])
+        return cls(
+            f,
+            Needs([row.need for row in rows]),
+            np.array([row.levels for row in rows]),
+            np.array([row.n_max for row in rows]),
+            np.array([row.weight for row in rows]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Selection:
     """What is verified, and why; R rows.
 
@@ -69,6 +101,7 @@ class Selection:
         slo_nodes: How many of those its promises asked for, int64 ``[R]``; the others were worth it.
         needed: A of each row, float64 ``[R]``.
         expected: Tokens that each row may expect, float64 ``[R]``.
+        reach: Tokens that it could expect if all was done for its promises, float64 ``[R]``.
         hopeless: Rows that miss their SLO whatever is done for them, bool ``[R]``.
         unfunded: Rows whose A did not fit into the budget, bool ``[R]``.
         step_s: Predicted seconds of the step.
@@ -81,6 +114,7 @@ class Selection:
     slo_nodes: Integers
     needed: Floats
     expected: Floats
+    reach: Floats
     hopeless: Bools
     unfunded: Bools
     step_s: float
@@ -104,7 +138,10 @@ class Selection:
 
 
 def select(
-    rows: Sequence[Candidates], step_s: Floats, other_s: float = 0.0, least_gain: float = 0.0
+    rows: Sequence[Candidates] | CandidateTable,
+    step_s: Floats,
+    other_s: float = 0.0,
+    least_gain: float = 0.0,
 ) -> Selection:
     """Select twice: A is taken at the length of the shortest step, then at the one that follows from it.
 
@@ -118,20 +155,21 @@ def select(
             count for needs, not for what pays.
         least_gain: Share by which tokens per second must rise for the throughput phase to add anything.
     """
-    problem = _Problem(rows, step_s, (other_s, least_gain))
+    table = rows if isinstance(rows, CandidateTable) else CandidateTable.of(rows)
+    problem = _Problem(table, step_s, (other_s, least_gain))
     found = problem.twice()
-    if problem.free or not found.failing:
-        return problem.selection(found)
-    needs = problem.twice(0.0)
-    if needs.failing < found.failing:
-        longest = problem.longest(needs)
-        found = problem.solve(longest, longest)
+    failing = 0 if table.needs.none else problem.failing(found)
+    if failing:
+        needs = problem.twice(0.0)
+        if problem.failing(needs) < failing:
+            longest = problem.longest(needs)
+            found = problem.solve(longest, longest)
     return problem.selection(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Solution:
-    """One round: as :class:`Selection`, and how many rows may expect less than they need."""
+    """One round, as :class:`Selection`."""
 
     taken: Integers
     slo_nodes: Integers
@@ -140,43 +178,32 @@ class _Solution:
     unfunded: Bools
     step_s: float
     rates: tuple[float, float]
-    failing: int
 
 
 class _Problem:
-    """The rows' nodes by falling f, side by side: R rows, C nodes at most.
+    """The rows' nodes by falling f, side by side."""
 
-    Attributes:
-        free: No row needs anything.
-    """
-
-    def __init__(self, rows: Sequence[Candidates], step_s: Floats, options: tuple[float, float]) -> None:
+    def __init__(self, table: CandidateTable, step_s: Floats, options: tuple[float, float]) -> None:
         self._step_s, (self._other_s, self._least_gain) = step_s, options
-        counts: Integers = np.array([len(row.f) for row in rows]) - 1
-        columns = np.arange(int(counts.max()))
-        real: Bools = columns < counts[:, None]
-        flat = np.full(real.shape, -1.0)
-        flat[real] = np.concatenate([row.f[1:] for row in rows])
-        order = np.argsort(-flat, axis=1, kind="stable")  # equal ones by index: parents first
-        f = np.maximum(np.take_along_axis(flat, order, axis=1), 0.0)
+        self._needs, self._weights = table.needs, table.weights
+        real: Bools = table.f >= 0.0
+        order = np.argsort(-table.f, axis=1, kind="stable")  # equal ones by index: parents first
         self._order: Integers = order + 1
-        self._sums: Floats = np.cumsum(np.concatenate([np.ones((len(rows), 1)), f], axis=1), axis=1)
-        self._weights: Floats = np.array([row.weight for row in rows])
+        f = np.maximum(np.take_along_axis(table.f, order, axis=1), 0.0)
+        self._sums: Floats = np.empty((f.shape[0], f.shape[1] + 1))
+        self._sums[:, 0], self._sums[:, 1:] = 1.0, f
+        self._sums.cumsum(axis=1, out=self._sums)
         worth = (f * self._weights[:, None])[real]
         best = np.argsort(-worth, kind="stable")
         self._worth: Floats = worth[best]  # of all nodes, falling
         self._owner, self._place = (index[best] for index in np.nonzero(real))
-        self._most: Floats = np.array([row.levels for row in rows]) + 1.0
-        self._reach = _gather(self._sums, np.minimum(counts, [row.n_max for row in rows]))
-        self._lost: Bools = np.array([row.need.lost for row in rows])
-        self._lines = _lines([row.need.lines for row in rows])
-        self._least = _lines([row.need.lines if row.need.least is None else row.need.least for row in rows])
-        self.free = not self._lost.any() and not any(row.need.lines for row in rows)
+        self._most = table.levels + 1.0
+        self._reach = _gather(self._sums, np.minimum(real.sum(axis=1), table.n_max))
 
     def twice(self, limit_s: float = math.inf) -> _Solution:
         """A at the shortest step, and again at the one that followed; the throughput phase is bounded."""
         first = self.solve(float(self._step_s[0]) + self._other_s, limit_s)
-        return first if self.free else self.solve(first.step_s, limit_s)
+        return first if self._needs.none else self.solve(first.step_s, limit_s)
 
     def solve(self, assumed_s: float, limit_s: float) -> _Solution:
         """Both phases.
@@ -186,7 +213,7 @@ class _Problem:
             limit_s: Length that the throughput phase does not exceed.
         """
         budget = len(self._step_s) - 1
-        needed = _highest(self._lines, assumed_s)
+        needed = self._needs.at(assumed_s)
         wanted, hopeless = self._wanted(needed, assumed_s)
         slo_nodes, unfunded = _fund(needed, wanted, budget)
         used = int(slo_nodes.sum())
@@ -197,9 +224,12 @@ class _Problem:
             taken, length, rate = self._add(slo_nodes, base, limit_s - self._other_s)
             both = rate, both[1]
         length += self._other_s
-        short = _gather(self._sums, taken) < _highest(self._lines, length) - _ROUNDING
-        failing = int((short | hopeless).sum())
-        return _Solution(taken, slo_nodes, needed, hopeless, unfunded, length, both, failing)
+        return _Solution(taken, slo_nodes, needed, hopeless, unfunded, length, both)
+
+    def failing(self, solution: _Solution) -> int:
+        """How many rows may expect less than they need at the length that the step has in the end."""
+        short = _gather(self._sums, solution.taken) < self._needs.at(solution.step_s) - _ROUNDING
+        return int((short | solution.hopeless).sum())
 
     def _add(self, slo_nodes: Integers, base: float, limit_s: float) -> tuple[Integers, float, float]:
         """Throughput phase: nodes of each row, seconds of the step, expected tokens per second."""
@@ -218,11 +248,9 @@ class _Problem:
 
     def longest(self, solution: _Solution) -> float:
         """Length of the step up to which every row that gets what it needs from a selection still does."""
-        bases, slopes = self._lines
         expected = _gather(self._sums, solution.taken)
-        served = ~solution.hopeless & (expected >= _highest(self._lines, solution.step_s) - _ROUNDING)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            lengths = np.where(slopes > 0.0, (expected[:, None] - bases) / slopes, math.inf)[served]
+        served = ~solution.hopeless & (expected >= self._needs.at(solution.step_s) - _ROUNDING)
+        lengths = self._needs.longest(expected)[served]
         return max(solution.step_s, float(lengths.min(initial=math.inf)))
 
     def selection(self, solution: _Solution) -> Selection:
@@ -233,6 +261,7 @@ class _Problem:
             slo_nodes=solution.slo_nodes,
             needed=solution.needed,
             expected=_gather(self._sums, solution.taken),
+            reach=self._reach,
             hopeless=solution.hopeless,
             unfunded=solution.unfunded,
             step_s=solution.step_s,
@@ -242,8 +271,8 @@ class _Problem:
 
     def _wanted(self, needed: Floats, assumed_s: float) -> tuple[Integers, Bools]:
         """Nodes that each row's need asks for, and which rows are past help."""
-        least = _highest(self._least, assumed_s)
-        hopeless = self._lost | (self._reach < np.minimum(least, self._most) - _ROUNDING)
+        least = self._needs.least_at(assumed_s)
+        hopeless = self._needs.lost | (self._reach < np.minimum(least, self._most) - _ROUNDING)
         target = np.minimum(np.minimum(needed, self._most), self._reach)
         target[hopeless] = 1.0
         return (self._sums < target[:, None] - _ROUNDING).sum(axis=1), hopeless
@@ -259,21 +288,6 @@ def _fund(needed: Floats, wanted: Integers, budget: int) -> tuple[Integers, Bool
             taken[i], unfunded[i] = 0, True
         budget -= int(taken[i])
     return taken, unfunded
-
-
-def _lines(rows: Sequence[tuple[Line, ...]]) -> tuple[Floats, Floats]:
-    """Bases and slopes, float64 ``[R, lines]``; what is missing asks for nothing."""
-    width = max(map(len, rows))
-    both = np.array([(*lines, *[_NOTHING] * (width - len(lines))) for lines in rows])
-    both = both.reshape(len(rows), width, 2)
-    return both[:, :, 0], both[:, :, 1]
-
-
-def _highest(lines: tuple[Floats, Floats], step_s: float) -> Floats:
-    """Of each row's lines the highest one at a step of this length; at least 1."""
-    bases, slopes = lines
-    highest: Floats = np.max(bases + slopes * step_s, axis=1, initial=1.0)
-    return highest
 
 
 def _gather(table: Floats, columns: Integers) -> Floats:

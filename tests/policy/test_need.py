@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbatch.policy.lengths import EDGES, LengthModel
-from specbatch.policy.need import MARGIN, NONE, Need, need_of, slack_s
+from specbatch.policy.need import MARGIN, NONE, Need, Needs, need_of, slack_s
 from specbatch.rows import Prompt, Row, SamplingParams, Slo
 
 KEPT = 1.0 - MARGIN
+SLOPES = st.just(0.0) | st.floats(1e-3, 5.0)
 
 
 def row(slo: Slo, written: int = 0, first: float | None = None, max_tokens: int = 100) -> Row:
@@ -27,12 +29,23 @@ def test_a_row_without_promises_needs_one_token() -> None:
 
 
 def test_tpot_asks_for_what_the_row_is_behind() -> None:
-    """100 ms a token, 21 tokens since the first one 2 s ago, and a step of 0.25 s ahead."""
+    """100 ms a token, 21 tokens since the first one 1.9 s ago, and a step of 0.25 s ahead."""
+    ahead = row(Slo(tpot_ms=100.0), written=22, first=10.0)
+    need = need_of(ahead, 11.9, 50)
+    assert need.at(0.25) == pytest.approx((1.9 + 0.25) / (0.1 * KEPT) - 21)
+    assert need.at(0.05) == 1.0
+    assert need.least_at(0.25) == pytest.approx(0.25 * 50 / (0.1 * (21 + 50) - 1.9))
+    assert need_of(ahead, 11.9, 50, margin=0.0).at(0.4) == pytest.approx(2.0)
+
+
+def test_large_arrears_are_made_up_for_over_half_of_what_remains() -> None:
+    """21 tokens in 4 s at 100 ms a token is 19 behind; 25 of the 50 tokens left may take 0.37 s."""
     behind = row(Slo(tpot_ms=100.0), written=22, first=10.0)
-    need = need_of(behind, 12.0, 50)
-    assert need.at(0.25) == pytest.approx((2.0 + 0.25) / (0.1 * KEPT) - 21)
-    assert need.least_at(0.25) == pytest.approx(0.25 * 50 / (0.1 * (21 + 50) - 2.0))
-    assert need_of(behind, 12.0, 50, margin=0.0).at(0.25) == pytest.approx(1.5)
+    need = need_of(behind, 14.0, 50)
+    assert need.at(0.1) == pytest.approx(0.1 * 25 / (0.1 * KEPT * (21 + 25) - 4.0))
+    assert need.at(0.1) < (4.0 + 0.1) / (0.1 * KEPT) - 21
+    hurried = need_of(behind, 14.5, 50)
+    assert hurried.at(0.1) == hurried.least_at(0.1) == pytest.approx(0.1 * 50 / (0.1 * 71 - 4.5))
 
 
 def test_tpot_means_nothing_before_the_first_token() -> None:
@@ -52,9 +65,11 @@ def test_a_deadline_asks_for_its_share_of_what_is_left() -> None:
 
 
 def test_of_two_promises_the_harder_one_counts() -> None:
-    both = need_of(row(Slo(deadline=20.0, tpot_ms=100.0), 22, 8.0), 10.0, 40)
+    both = need_of(row(Slo(deadline=20.0, tpot_ms=100.0), 22, 8.1), 10.0, 40)
     assert len(both.lines) == 2
-    assert both.at(0.5) == max(base + 0.5 * slope for base, slope in both.lines)
+    tpot, deadline = (base + 0.3 * slope for base, slope in both.lines)
+    assert tpot > deadline > 1.0
+    assert both.at(0.3) == pytest.approx(tpot)
     assert need_of(row(Slo(deadline=9.0, tpot_ms=100.0), 22, 8.0), 10.0, 40).lost
 
 
@@ -79,14 +94,14 @@ def test_slack_is_the_time_to_stand_still() -> None:
 def test_who_has_slack_needs_one_token_only(
     tpot_ms: float, written: int, elapsed: float, step_s: float, remaining: int
 ) -> None:
-    """Slack and need are two sides of one promise, and what suffices for good is asked of nobody twice."""
+    """Slack and need are two sides of one promise; who has none must be given time to make up for it."""
     some = row(Slo(tpot_ms=tpot_ms), written, 5.0)
     need = need_of(some, 5.0 + elapsed, remaining)
     slack = slack_s(some, 5.0 + elapsed, remaining, step_s)
     if slack > 1e-6:
         assert need.at(step_s) == 1.0
     if slack < -1e-6:
-        assert need.lost or need.at(step_s) > 1.0
+        assert need.lost or Need(need.lines).at(step_s) > 1.0
     if not need.lost:
         assert need.at(2 * step_s) >= need.at(step_s) >= 1.0
 
@@ -169,6 +184,32 @@ def test_memory_of_lengths_is_bounded() -> None:
 
 
 def test_hand_made_needs() -> None:
-    need = Need(((1.0, 0.5), (0.0, 2.0)), ((0.0, 0.25),))
+    need = Need(((1.0, 0.5), (0.0, 2.0)), least=((0.0, 0.25), (0.0, 0.0)))
     assert (need.at(1.0), need.at(0.5), need.least_at(8.0)) == (2.0, 1.25, 2.0)
+    gentle = Need(((5.0, 1.0),), ((0.0, 2.0),))
+    assert (gentle.at(1.0), gentle.at(2.0), gentle.least_at(1.0)) == (2.0, 4.0, 6.0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(-5.0, 5.0), SLOPES), max_size=2),
+    SLOPES,
+    st.floats(0.01, 5.0),
+    st.floats(1.0, 6.0),
+)
+def test_the_longest_step_is_the_one_at_which_needs_reach_what_there_is(
+    lines: list[tuple[float, float]], slope: float, step_s: float, tokens: float
+) -> None:
+    spread = tuple((0.0, slope) for _ in lines)
+    needs = Needs([Need(tuple(lines), spread), Need()])
+    longest = float(needs.longest(np.array([tokens, 1.0]))[0])
+    at = float(needs.at(step_s)[0])
+    if step_s < longest - 1e-6:
+        assert at <= tokens + 1e-6
+    if step_s > longest + 1e-6:
+        assert at >= tokens - 1e-6
+    assert needs.longest(np.array([tokens, 1.0]))[1] == math.inf
+    table = needs.at(np.array([step_s, 2 * step_s])[:, None, None])
+    assert table.shape == (2, 2)
+    assert table[0, 0] == at
     assert Need(((3.0, 0.0),)).least_at(1.0) == 3.0

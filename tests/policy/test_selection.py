@@ -77,7 +77,7 @@ def test_a_hopeless_row_leaves_the_budget_to_the_others() -> None:
 
 
 def test_arrears_that_can_still_be_made_up_get_all_there_is() -> None:
-    behind = Candidates(EXAMPLE[0].f, Need(((3.5, 0.0),), ((1.5, 0.0),)), levels=3, n_max=4)
+    behind = Candidates(EXAMPLE[0].f, Need(((3.5, 0.0),), least=((1.5, 0.0),)), levels=3, n_max=4)
     found = select([behind], 1.0 + 9.0 * np.arange(6.0))
     assert not found.hopeless.any()
     assert chosen(found) == [[1, 3, 4, 5]]
@@ -263,7 +263,7 @@ def test_64_rows_of_24_candidates_take_less_than_a_millisecond() -> None:
         rows.append(Candidates(np.array(f), Need(((0.0, 1.5),)) if i % 2 else NONE, levels=6, n_max=12))
     step_s = 1.0 + 0.01 * np.arange(513.0)
     assert select(rows, step_s).total > 64
-    assert min(seconds(rows, step_s) for _ in range(200)) < 5e-3
+    assert any(seconds(rows, step_s) < 1e-3 for _ in range(2000))
 
 
 def seconds(rows: list[Candidates], step_s: Floats) -> float:
