@@ -92,12 +92,14 @@ class Outcome:
         grace_s: Seconds after the change that do not count.
         changed: Share of them that kept their promises in the run that changed.
         fresh: And in the other one.
+        preempted: Times that a row of the changed run lost its place or its pages.
     """
 
     rows: int
     grace_s: float
     changed: float
     fresh: float
+    preempted: int
 
 
 def judge(changed: Run, fresh: Run, prompts: Sequence[Prompt], first: int) -> Outcome:
@@ -124,7 +126,7 @@ def judge(changed: Run, fresh: Run, prompts: Sequence[Prompt], first: int) -> Ou
         for run, skip in ((changed, 0), (fresh, first))
     ]
     count = max(1, len(rows))
-    return Outcome(len(rows), grace, kept[0] / count, kept[1] / count)
+    return Outcome(len(rows), grace, kept[0] / count, kept[1] / count, changed.stats.preemptions)
 
 
 def _admitted(answer: Answer) -> float:

@@ -143,15 +143,18 @@ def show(name: str, policy: str, outcomes: Sequence[Outcome], table: Table) -> N
     changed = statistics.median(each.changed for each in outcomes)
     fresh = statistics.median(each.fresh for each in outcomes)
     lost = statistics.median(each.fresh - each.changed for each in outcomes)
+    rows = min(each.rows for each in outcomes)
+    verdict = "yes" if lost <= ALLOWED else "NO"
     table.add_row(
         name,
         policy,
-        str(min(each.rows for each in outcomes)),
+        str(rows),
         f"{statistics.median(each.grace_s for each in outcomes):.2f}",
+        f"{statistics.median(each.preempted for each in outcomes):g}",
         f"{fresh:.0%}",
         f"{changed:.0%}",
         f"{100 * lost:+.0f}",
-        "yes" if lost <= ALLOWED else "NO",
+        verdict if rows else "nobody to judge",
     )
 
 
@@ -182,8 +185,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         table.add_column(heading, justify="left" if heading in ("regime", "policy") else "right")
     table.add_column(f"within {100 * ALLOWED:.0f}")
+    stages: dict[str, Stage] = {}
     for name in options.regimes:
-        stage = Stage(options, options.kv_memory if name == "memory" else "auto")
+        memory = options.kv_memory if name == "memory" else "auto"
+        if memory not in stages:
+            stages[memory] = Stage(options, memory)
+        stage = stages[memory]
         rows = stage.rows(REGIMES[name])
         outcomes: dict[str, list[Outcome]] = {policy: [] for policy in options.policies}
         for repeat in range(options.repeats):
