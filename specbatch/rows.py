@@ -294,7 +294,7 @@ class Answer:
 
     @property
     def miss_reason(self) -> str | None:
-        """Why a promise was not kept: see :class:`Standing`, or ``failed`` or ``slow``; null when all were."""
+        """Why a promise was not kept: as in :class:`Standing`, ``failed`` or ``slow``; null if none was."""
         if self.slo_met is not False:
             return None
         return self.miss or ("slow" if self.succeeded else "failed")

@@ -9,6 +9,9 @@ import typer
 from specbatch.cli.output import print_json, stdout_may_close
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
     from rich.table import Table
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -20,13 +23,13 @@ Columns = list[dict[str, object]]
 def schema(
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object.")] = False,
 ) -> None:
-    """List the columns that an input table may have, and those of results.parquet.
+    """List the columns that an input table may have, and those of what a run writes.
 
     Other columns of the input pass through to the output, after ours.
 
     Example: specbatch schema --json
     """
-    columns = {"input": _input(), "output": _output()}
+    columns = {"input": _input(), "output": _output(), "decisions": _decisions()}
     if as_json:
         print_json(columns)
         return
@@ -38,6 +41,8 @@ def schema(
         console.print(_table(columns["input"]))
         console.print("\n[bold]output[/bold]: results.parquet, one row per input row, in input order")
         console.print(_table(columns["output"]))
+        console.print("\n[bold]decisions[/bold]: decisions.parquet, what was decided about rows, and why")
+        console.print(_table(columns["decisions"]))
 
 
 def _input() -> Columns:
@@ -53,14 +58,25 @@ def _output() -> Columns:
     from specbatch.table.meaning import OUTPUT_MEANING  # noqa: PLC0415
     from specbatch.table.schema import output_schema  # noqa: PLC0415
 
+    return _written(output_schema(token_ids=True), OUTPUT_MEANING)
+
+
+def _decisions() -> Columns:
+    from specbatch.table.decisions import decisions_schema  # noqa: PLC0415
+    from specbatch.table.meaning import DECISION_MEANING  # noqa: PLC0415
+
+    return _written(decisions_schema(), DECISION_MEANING)
+
+
+def _written(schema: pa.Schema, meaning: Mapping[str, str]) -> Columns:
     return [
         {
             "name": field.name,
             "type": _spelled(str(field.type)),
             "nullable": field.nullable,
-            "meaning": OUTPUT_MEANING[field.name],
+            "meaning": meaning[field.name],
         }
-        for field in output_schema(token_ids=True)
+        for field in schema
     ]
 
 

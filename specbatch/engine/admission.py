@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Protocol
 
@@ -14,12 +13,10 @@ from specbatch.errors import RowFault
 from specbatch.rows import Prompt, Row, Slo, Standing, Status
 from specbatch.schedule.overload import overloaded
 from specbatch.schedule.scheduler import Scheduler
-from specbatch.schedule.urgency import deadline_passed
+from specbatch.schedule.urgency import deadline_in_force, deadline_passed, open_promises
 from specbatch.schedule.waiting import WaitingRows
 
 _LONGEST_NAP_S = 0.2
-_JUDGED_EVERY = 4
-"""Steps after which rows in flight are judged again."""
 
 
 class Rooms(Protocol):
@@ -58,7 +55,6 @@ class Admission:
         self._tiers = list(job.tiers)
         self._waiting = WaitingRows(feed, job.late, [tier.max_wait for tier in job.tiers.values()])
         self._sent_back: dict[int, tuple[Standing, Slo]] = {}
-        self._steps = 0
 
     def __len__(self) -> int:
         """Rows that have not been fetched."""
@@ -70,21 +66,17 @@ class Admission:
         return here | {row.tier for row in self._scheduler.parked}
 
     def review(self) -> None:
-        """End rows whose deadline has passed under ``late = "drop"``; judge those in flight now and then."""
+        """End rows whose deadline has passed under ``late = "drop"``; judge again those that were let in."""
         now, scheduler = self._host.now(), self._scheduler
         if self._job.late == "drop":
             for row_index in self._waiting.take_expired(now):
                 self._host.refuse(row_index, Status.EXPIRED, deadline_passed())
             for row in [*scheduler.running, *scheduler.parked]:
-                deadline = row.prompt.slo.deadline
-                if deadline is not None and deadline < now:
+                if deadline_in_force(row) < now:
                     self._finish(row, Status.EXPIRED, deadline_passed(), now)
-        self._steps += 1
-        if self._steps % _JUDGED_EVERY == 0:
-            for row in [*scheduler.running, *scheduler.parked]:
-                broken = self._oversight.judge(row, now, None)
-                if broken is not None:
-                    self._finish(row, Status.REJECTED, overloaded(broken), now)
+        for row in [*scheduler.running, *scheduler.parked]:
+            if open_promises(row) and (broken := self._oversight.judge(row, now, None)) is not None:
+                self._finish(row, Status.REJECTED, overloaded(broken), now)
 
     def admit(self) -> None:
         """Put rows in flight while there is room, or while one may take the place of another."""
@@ -118,7 +110,7 @@ class Admission:
             prompt = row.prompt
             if prompt.owner == owner and prompt.tier != self._job.default_tier:
                 row.prompt = self._feed.fetch(prompt.row_index, "over_quota")
-                row.standing.tier = row.standing.promised = None
+                row.standing = Standing(miss=row.standing.miss)
                 self._oversight.journal.event(row, "demoted", "over_quota")
 
     def _due_for_a_place(self, now: float) -> Row | None:
@@ -188,15 +180,14 @@ class Admission:
         except RowFault as fault:
             self._host.refuse(row_index, Status.REJECTED, fault)
             return None
-        broken = self._oversight.judge(row, now, self._scheduler.running)
+        broken = self._oversight.judge(row, now, self._scheduler.running, self._waiting.peek(now))
         if broken is not None:
             self._host.deliver(failed_answer(row, Status.REJECTED, overloaded(broken), now))
             return None
         place, first = self._scheduler.urgency(row, now), self._waiting.peek(now)
         if not forced and first is not None and first < place:
-            deadline = math.inf if row.prompt.slo.deadline is None else row.prompt.slo.deadline
             self._sent_back[row_index] = (row.standing, row.prompt.slo)
-            self._waiting.put_back(place, self._tiers.index(row.tier), deadline)
+            self._waiting.put_back(place, self._tiers.index(row.tier), deadline_in_force(row))
             return None
         self._rooms.begin(row)
         self._scheduler.park(row)

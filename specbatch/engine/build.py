@@ -28,6 +28,11 @@ from specbatch.models.weights import load_stored, load_weights
 KV_SHARE = 0.25
 """Share of the available memory that ``kv_memory = "auto"`` takes at most."""
 
+SCRATCH_SHARE = 0.25
+"""Share of what is available then that drafted tokens may take while they are verified."""
+
+_LOGITS_COPIES = 2
+
 
 @dataclass(frozen=True, slots=True)
 class DraftNeeds:
@@ -120,6 +125,19 @@ def build_beside(target: Executor, files: ModelFiles, config: ModelConfig, more_
     make_linear = choose_linear(device, layer_shapes(config))
     decoder = build_decoder(config, load_weights(files, config), make_linear, dtype, device)
     return TorchExecutor(decoder, store, _attention(config, device))
+
+
+def drafts_in_memory(job: JobConfig, config: ModelConfig) -> int:
+    """Drafted tokens of a pass whose logits fit into memory beside the model and its keys and values.
+
+    Args:
+        job: The device.
+        config: Shape of the target, which is loaded.
+    """
+    device = _device(job)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_bytes()
+    per_token = _LOGITS_COPIES * 4 * config.vocab_size
+    return 2**31 if free is None else max(1, int(SCRATCH_SHARE * free) // per_token)
 
 
 def _compiled(job: JobConfig, device: torch.device) -> bool:

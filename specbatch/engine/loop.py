@@ -143,7 +143,10 @@ class Loop:
                 self._report()
             return
         with self._timed("select_s"):
-            work = self._scheduler.keep_moving(plan, self._policy.defer(plan, self._host.now()))
+            now = self._host.now()
+            work = self._scheduler.keep_moving(
+                plan, self._oversight.spare(self._policy.defer(plan, now), now)
+            )
             self.stats.rested += len(plan) - len(work)
         with self._timed("draft_s"):
             work = self._speculate(work)

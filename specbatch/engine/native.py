@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from specbatch.config import JobConfig
-from specbatch.engine.build import Built, DraftNeeds, build_executor
+from specbatch.engine.build import Built, DraftNeeds, build_executor, drafts_in_memory
 from specbatch.engine.drafters import make_drafter, plan_drafts
 from specbatch.engine.feed import Feed, Host
 from specbatch.engine.loop import Loop, Target
@@ -16,6 +16,7 @@ from specbatch.ledger import EngineStats
 from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
 from specbatch.policy import counts_with_costs
+from specbatch.policy.costed import N_MAX
 from specbatch.text.chat import ChatTemplate
 from specbatch.text.encoder import PromptEncoder
 from specbatch.text.tokenizer import Tokenizer
@@ -75,6 +76,8 @@ def open_engine(job: JobConfig, files: ModelFiles, started: datetime | None = No
     built = build_executor(job, files, config, DraftNeeds() if plan is None else plan.needs(job.page_size))
     drafter = None if plan is None else make_drafter(plan, config, built.executor)
     target = Target(config, tokenizer, built.executor, drafter)
+    if drafter is not None:
+        target = replace(target, max_drafted=drafts_in_memory(job, config), draft_nodes=N_MAX)
     if counts_with_costs(job.policy):
         found = ensure_profile(subject_of(job, files, config, built, plan, drafter), _unheard)
         target = replace(target, profile=found.table, no_profile=found.reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -16,12 +17,14 @@ from specbatch.schedule.foresight import Broken, Foresight
 from specbatch.schedule.overload import OverloadRules
 from specbatch.schedule.quota import Quotas
 from specbatch.schedule.shares import Shares
-from specbatch.schedule.urgency import open_promises
+from specbatch.schedule.urgency import Urgency, open_promises
 from specbatch.step import Work
 from specbatch.table.decisions import Entry
 from specbatch.verify import Verdict
 
 _NEVER = 2**62
+_PRESSED = 32
+"""Steps for which rows that are lost make way after another one has been lost: there is too much to do."""
 
 
 class Notes(Protocol):
@@ -66,50 +69,70 @@ class Oversight:
         self.rests = rests_rows(job.policy)
         self.behind: Collection[str] = ()
         self._fallbacks: dict[str, int] = {}
+        self._pressed = 0
 
     def promised_progress(self, row: Row) -> int:
         """In how many steps a row in flight was promised to advance once; in each, while its tier is owed."""
         if row.tier in self.behind:
             return 1
-        return self._tiers[row.tier].min_progress or _NEVER
+        usual = MIN_PROGRESS if row.standing.lost else _NEVER
+        return self._tiers[row.tier].min_progress or usual
 
     def min_progress(self, row: Row) -> int:
         """The same where no policy may have rows sit out for longer than ``MIN_PROGRESS``."""
-        promised = self.promised_progress(row)
-        return MIN_PROGRESS if promised == _NEVER else promised
+        return min(self.promised_progress(row), self._tiers[row.tier].min_progress or MIN_PROGRESS)
 
     def movable(self, row: Row) -> bool:
         """Whether a row may lose its place: not where progress or a share was promised."""
         return self._tiers[row.tier].min_progress is None and row.tier not in self.behind
 
-    def judge(self, row: Row, now: float, running: Sequence[Row] | None) -> Broken | None:
+    def judge(
+        self, row: Row, now: float, running: Sequence[Row] | None, waiting: Urgency | None = None
+    ) -> Broken | None:
         """Apply the rules of a row's tier as long as there is a promise that cannot be kept.
 
         Args:
             row: Its standing may change.
             now: Seconds on the run clock.
             running: Rows that it would join; ``None`` when it has begun, and is judged as if alone.
+            waiting: Place of the next row that waits.
 
         Returns:
             What it is to be rejected for, if so; else ``None``.
         """
         beside = None if running is None else self._company(running)
+        backlog = waiting is not None and not (self.rests and math.isinf(waiting.due))
         while True:
             broken = self._foresight.hopeless(row, now)
             if broken is None and beside is not None:
-                broken = self._foresight.crowded(row, now, beside)
+                broken = self._foresight.crowded(row, now, beside, backlog)
             if broken is None:
                 return None
             rule = self._rules.apply(row, broken)
+            self._pressed = _PRESSED if self._costs is not None else 0
             self.journal.event(row, rule, broken.miss)
             if rule == "reject":
                 return broken
 
     def harms(self, row: Row, now: float, running: Sequence[Row]) -> bool:
         """Whether a row that has nothing to win would make others break their promises by joining them."""
-        if self.rests or not row.standing.lost:
+        if not row.standing.lost:
             return False
-        return self._foresight.would_hurt(row, now, running)
+        return self._hurts([row], now, self._company(running))
+
+    def spare(self, work: Sequence[Work], now: float) -> list[Work]:
+        """A step without rows that have nothing to win, where they would make others break their promises."""
+        idle = [item.row for item in work if item.row.standing.lost and not open_promises(item.row)]
+        beside = self._company([item.row for item in work if item.row not in idle])
+        if not idle or not self._hurts(idle, now, beside):
+            return list(work)
+        return [item for item in work if item.row not in idle]
+
+    def _hurts(self, idle: Sequence[Row], now: float, beside: Sequence[Row]) -> bool:
+        """Whether these are in the way of rows with promises; while rows are being lost they always are."""
+        if self._pressed > 0 and any(map(open_promises, beside)):
+            return True
+        return self._foresight.would_hurt(idle, now, beside)
 
     def learn(
         self,
@@ -132,6 +155,7 @@ class Oversight:
             Owners who have used up their quota with it.
         """
         self._foresight.learn(work, verdicts)
+        self._pressed -= self._pressed > 0
         pairs = [(item, v) for item, v in zip(work, verdicts, strict=True) if decodes(item)]
         tokens: dict[str, int] = {}
         spent = []
@@ -161,7 +185,7 @@ class Oversight:
 
     def _company(self, running: Sequence[Row]) -> list[Row]:
         """Rows that a row shares its steps with: under a policy that lets others rest, those in a hurry."""
-        company = [row for row in running if not self.rests or open_promises(row)]
+        company = [row for row in running if open_promises(row) or not (self.rests or row.standing.lost)]
         return company[: self._max_rows - 1]
 
     def _write_down(

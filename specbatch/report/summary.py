@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from specbatch.report.failures import Failure, failures, unreadable
+from specbatch.report.promises import COLUMNS as PROMISE_COLUMNS
+from specbatch.report.promises import Misses, Shares, is_share, misses, shares
 from specbatch.report.speculation import COLUMNS as SPECULATION_COLUMNS
 from specbatch.report.speculation import Speculation, rejected_energy, speculation
 from specbatch.rows import Status
@@ -25,6 +27,7 @@ _COLUMNS = (
     *("tier", "status", "slo_met", "deadline_met", "prompt_tokens", "output_tokens", "cached_prompt_tokens"),
     *("num_preemptions", "recomputed_tokens", "target_passes", "prefill_flops", "verify_flops", *LATENCIES),
     *SPECULATION_COLUMNS,
+    *(name for name in PROMISE_COLUMNS if name not in SPECULATION_COLUMNS),
 )
 _COMPUTE = ("prefill_flops", "verify_flops", "draft_flops", "rejected_flops", "target_passes")
 
@@ -80,6 +83,7 @@ class TierSummary(TypedDict):
     slo: SloCounts
     latency: dict[str, Quantiles]
     speculation: Speculation
+    promises: Misses
 
 
 class Summary(TypedDict):
@@ -97,6 +101,8 @@ class Summary(TypedDict):
     latency: dict[str, Quantiles]
     tiers: dict[str, TierSummary]
     speculation: Speculation
+    promises: Misses
+    shares: Shares
     compute: dict[str, float]
     time: dict[str, float | int]
     memory: dict[str, float | int | str | None]
@@ -133,6 +139,8 @@ def summarise(results: Path, manifest: Manifest) -> Summary:
         "latency": _latencies(table),
         "tiers": {tier: _tier(table.filter(pc.equal(table.column("tier"), tier))) for tier in tiers},
         "speculation": drafts,
+        "promises": misses(table),
+        "shares": shares(stats),
         "compute": {name: _total(table, name) for name in _COMPUTE},
         "time": {
             "attempts": len(manifest.attempts),
@@ -140,7 +148,7 @@ def summarise(results: Path, manifest: Manifest) -> Summary:
             "device_seconds": device_seconds,
         },
         "memory": {name: value for name, value in stats.items() if _is_memory(name)},
-        "engine": {name: value for name, value in stats.items() if not _is_memory(name)},
+        "engine": {name: value for name, value in stats.items() if not (_is_memory(name) or is_share(name))},
         "energy": {
             "joules": None,
             "reason": "no energy meter is read in this version",
@@ -252,6 +260,7 @@ def _tier(table: pa.Table) -> TierSummary:
         "slo": _slo_counts(table),
         "latency": _latencies(table),
         "speculation": speculation(table),
+        "promises": misses(table),
     }
 
 

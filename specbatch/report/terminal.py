@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -80,6 +81,7 @@ def _whole(summary: Summary) -> TierSummary:
         "slo": summary["slo"],
         "latency": summary["latency"],
         "speculation": summary["speculation"],
+        "promises": summary["promises"],
     }
 
 
@@ -121,6 +123,7 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
         facts.append(("SLO", kept + (f"; {free:,} had none" if free else "")))
         good = rates["goodput_tokens_per_s"]
         facts.append(("goodput", f"{_number(good)} tokens/s of rows that kept them" if good else "-"))
+    facts += _treated(summary)
     peak = summary["memory"].get("peak_resident_bytes")
     if isinstance(peak, int | float) and peak:
         facts.append(("memory", f"{peak / 2**20:,.0f} MiB peak"))
@@ -137,8 +140,32 @@ def _speculation(summary: Summary) -> list[tuple[str, str]]:
         share = drafts["rejected_flop_share"]
         if share is not None:
             facts.append(("wasted", f"{share:.0%} of the computation went into rejected tokens"))
-    fault = summary["engine"].get("draft_fault")
+    engine = summary["engine"]
+    steps, fallback = engine.get("fallback_steps"), engine.get("fallback")
+    if isinstance(steps, int) and steps:
+        why = str(fallback).removeprefix("plain decoding: ")
+        facts.append(("fallback", f"{steps:,} of {engine.get('steps'):,} steps decoded plainly: {why}"))
+    fault = engine.get("draft_fault")
     return [*facts, ("drafter", str(fault).removeprefix("drafter "))] if fault else facts
+
+
+def _treated(summary: Summary) -> list[tuple[str, str]]:
+    """Which tiers missed promises, and which had rows that ran under another tier, and why."""
+    promises = {tier: each["promises"] for tier, each in summary["tiers"].items()}
+    told = {
+        "missed": {tier: each["missed"] for tier, each in promises.items()},
+        "moved": {tier: each["moved"] for tier, each in promises.items()},
+    }
+    facts = [
+        (label, "; ".join(_reasons(tier, counts) for tier, counts in tiers.items() if counts))
+        for label, tiers in told.items()
+    ]
+    return [(label, text) for label, text in facts if text]
+
+
+def _reasons(tier: str, counts: Mapping[str, int]) -> str:
+    listed = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in counts.items())
+    return f"{tier} {listed}"
 
 
 def _print_failure(page: Page, failure: Failure) -> None:

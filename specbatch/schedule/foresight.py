@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specbatch.hardware.cost import Costs
+from specbatch.policy.base import decodes
 from specbatch.policy.lengths import LengthModel
 from specbatch.policy.need import MARGIN
 from specbatch.rows import Row
-from specbatch.schedule.urgency import open_promises
+from specbatch.schedule.urgency import open_promises, urgency_of
 from specbatch.step import Work
 from specbatch.verify import Verdict
 
@@ -28,8 +29,12 @@ _CHAIN = 4
 _GAIN, _GAIN_WEIGHT = 3.0, 16.0
 """Tokens that a pass with drafts is taken to bring, and how many passes that opinion is worth."""
 
+_LOOKED_AT = 8
+_LONG = 2**40
 _CONTEXT_STEP = 64
-_FORGET_EVERY = 64
+_FORGET_EVERY = 16
+_NEWS = 0.1
+"""Weight of the last step in the average of prompt tokens per step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +59,14 @@ class Foresight:
         self._drafts = drafts and costs is not None and _has_drafter(costs)
         self._lengths, self._ended = LengthModel(USUAL), dict[str, int]()
         self._gain, self._gain_weight = _GAIN * _GAIN_WEIGHT, _GAIN_WEIGHT
-        self._token_s: dict[tuple[int, int], float] = {}
-        self._steps = 0
+        self._token_s: dict[tuple[int, int, int], float] = {}
+        self._steps, self._prompts = 0, 0.0
 
     def learn(self, work: Sequence[Work], verdicts: Sequence[Verdict | None]) -> None:
         """See a step, before its rows are told."""
         self._steps += 1
+        prompts = sum(item.count for item in work if not decodes(item))
+        self._prompts += _NEWS * (prompts - self._prompts)
         if self._steps % _FORGET_EVERY == 0:
             self._token_s.clear()
         for item, verdict in zip(work, verdicts, strict=True):
@@ -90,33 +97,52 @@ class Foresight:
         lost = self._lost(row, now, self._prefill_s(row, 0), lambda tokens: tokens * alone)
         return Broken(lost, "hopeless") if lost else None
 
-    def crowded(self, row: Row, now: float, beside: Sequence[Row]) -> Broken | None:
+    def crowded(self, row: Row, now: float, beside: Sequence[Row], backlog: bool) -> Broken | None:
         """What the row cannot be given beside others, as they come to their ends.
 
         Args:
             row: A row that is about to begin.
             now: Seconds on the run clock.
             beside: The rows that it shares steps with.
+            backlog: Others wait to take the places of those that end.
         """
         if self._costs is None or not open_promises(row):
             return None
-        others = sorted(self._usual(each) for each in beside)
+        others = [_LONG] * len(beside) if backlog else sorted(self._usual(each) for each in beside)
+        return self._beside(row, now, others, round(self._prompts))
+
+    def _beside(self, row: Row, now: float, others: Sequence[int], prompts: int) -> Broken | None:
+        """What the row cannot be given beside rows that write so many more tokens each, ascending.
+
+        Rows come and go: steps of several rows carry so many prompt tokens.
+        """
 
         def seconds(tokens: int) -> float:
-            return (1.0 + MARGIN) * self._drained_s(row, tokens, others)
+            return (1.0 + MARGIN) * self._drained_s(row, tokens, others, prompts)
 
         lost = self._lost(row, now, (1.0 + MARGIN) * self._prefill_s(row, len(others)), seconds)
         return Broken(lost, "overload") if lost else None
 
-    def would_hurt(self, row: Row, now: float, beside: Sequence[Row]) -> bool:
-        """Whether some row in flight keeps its promises, but not if this one joined."""
-        if self._costs is None:
+    def would_hurt(self, joining: Sequence[Row], now: float, beside: Sequence[Row]) -> bool:
+        """Whether some row keeps its promises, but not if these joined; the tightest rows are looked at.
+
+        Rows beside it are taken to write as much as they may, since nobody is to be hurt by accident.
+        """
+        if self._costs is None or not beside or not joining:
             return False
-        for each in beside:
-            if not open_promises(each):
-                continue
-            others = [other for other in beside if other is not each]
-            if self.crowded(each, now, [*others, row]) and not self.crowded(each, now, others):
+        # Prompts hold everybody up once, less the step that there would have been anyway.
+        count, delay = len(beside), 0.0
+        for row in joining:
+            if row.committed - row.cached > 1:
+                delay += self._prefill_s(row, count) - self._costs.step_s(
+                    count, float(row.committed), count, 0
+                )
+        promised = [each for each in beside if open_promises(each)]
+        more = [self._lengths.remaining(row) for row in joining]
+        for each in sorted(promised, key=lambda row: urgency_of(row, lambda _: 0, now))[:_LOOKED_AT]:
+            left = sorted(self._lengths.remaining(other) for other in beside if other is not each)
+            joined = sorted([*left, *more])
+            if self._beside(each, now + delay, joined, 0) and not self._beside(each, now, left, 0):
                 return True
         return False
 
@@ -148,27 +174,28 @@ class Foresight:
             return 1
         return self._lengths.remaining(row)
 
-    def _drained_s(self, row: Row, tokens: int, others: Sequence[int]) -> float:
+    def _drained_s(self, row: Row, tokens: int, others: Sequence[int], prompts: int) -> float:
         """Seconds for some tokens beside rows that write so many more tokens each, ascending."""
         total, done = 0.0, 0
         for ended, left in enumerate(others):
             upto = min(left, tokens)
-            total += (upto - done) * self._seconds_of_one(row, 1 + len(others) - ended)
+            total += (upto - done) * self._seconds_of_one(row, 1 + len(others) - ended, prompts)
             done = upto
         return total + (tokens - done) * self._seconds_of_one(row, 1)
 
-    def _seconds_of_one(self, row: Row, rows: int) -> float:
+    def _seconds_of_one(self, row: Row, rows: int, prompts: int = 0) -> float:
         """Seconds per token of each of so many rows, drafting where that is faster."""
         assert self._costs is not None, "nothing is predicted without costs"
         context = _CONTEXT_STEP * (row.committed // _CONTEXT_STEP + 1)
-        known = self._token_s.get((rows, context))
+        prompts = prompts if rows > 1 else 0
+        known = self._token_s.get((rows, context, prompts))
         if known is None:
-            known = self._costs.verify_s(rows, context, rows)
+            known = self._costs.step_s(rows, context, rows, prompts)
             if self._drafts:
-                drafted = self._costs.verify_s(rows * (1 + _CHAIN), context, rows)
+                drafted = self._costs.step_s(rows * (1 + _CHAIN), context, rows, prompts)
                 drafted += self._costs.draft_tree_s(rows, 1, _CHAIN)
                 known = min(known, drafted * self._gain_weight / self._gain)
-            self._token_s[rows, context] = known
+            self._token_s[rows, context, prompts] = known
         return known
 
     def _prefill_s(self, row: Row, beside: int) -> float:

@@ -53,7 +53,10 @@ class OverloadRules:
             slo = loosened(row.prompt.slo, self._tiers[below], row.prompt.arrival)
             row.prompt = replace(row.prompt, slo=slo)
             return "degrade"
+        standing.promised = row.promised
         standing.lost |= broken.lost
+        # What is lost is nobody's concern any more: not the policy's either.
+        row.prompt = replace(row.prompt, slo=replace(row.prompt.slo, **dict.fromkeys(broken.lost)))
         return "reject" if rule == "reject" else "late"
 
     def _below(self, name: str) -> str | None:

@@ -20,7 +20,7 @@ from specbatch.step import Work
 from specbatch.tree import TokenTree
 
 MOST_MOVES = 3
-"""A row that has lost its pages so often keeps its place against rows that wait."""
+"""A row that has lost its pages so often keeps its place against rows that wait, unless it is lost anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,11 @@ class Scheduler:
             Whether there is room now; if not, nobody has moved.
         """
         claim = self.urgency(row, now).claim
-        places = {each: self.urgency(each, now) for each in self.running if each.num_preemptions < MOST_MOVES}
+        places = {
+            each: self.urgency(each, now)
+            for each in self.running
+            if each.num_preemptions < MOST_MOVES or each.standing.lost
+        }
         below = [each for each, place in places.items() if place.claim > claim and movable(each)]
         below.sort(key=places.__getitem__, reverse=True)
         moved: list[Row] = []

@@ -64,6 +64,12 @@ def open_promises(row: Row) -> frozenset[str]:
     return frozenset(name for name, value in given.items() if value is not None) - row.standing.lost
 
 
+def deadline_in_force(row: Row) -> float:
+    """After which the row is late, seconds on the run clock; ``inf`` without a deadline."""
+    slo = row.promised if "deadline" in row.standing.lost else row.prompt.slo
+    return math.inf if slo.deadline is None else slo.deadline
+
+
 def deadline_passed() -> RowFault:
     """Why a row ends ``expired``."""
     return RowFault("deadline_passed", "the deadline passed before the row was finished (late = drop)")

@@ -24,7 +24,7 @@ INPUT_MEANING: Mapping[str, str] = MappingProxyType(
         "seed": "equal prompt and seed: equal text",
         "stop": "strings that end the text",
         "arrival_s": "the row does not exist before this many seconds",
-        "owner": "who the row belongs to",
+        "owner": "who the row belongs to; [owners] in the job file limits tiers and tokens",
         "max_draft_tokens": "drafted tokens per step at most; 0 decodes plainly; never changes the text",
     }
 )
@@ -51,6 +51,9 @@ OUTPUT_MEANING: Mapping[str, str] = MappingProxyType(
         "deadline": "finish by; null without a deadline",
         "deadline_met": "null without a deadline",
         "slo_met": "whether every promise (deadline, first token, per token) was kept; null without any",
+        "miss_reason": "why a promise was missed; hopeless, overload, waited, slow or failed",
+        "served_tier": "the tier that the row ran under, where that is another one",
+        "tier_reason": "why it is; not_allowed, over_quota or degraded",
         "num_preemptions": "how often the row gave up its memory to a more urgent one",
         "recomputed_tokens": "tokens computed again after that",
         "target_passes": "forward passes of the model that this row took part in",
@@ -72,5 +75,30 @@ OUTPUT_MEANING: Mapping[str, str] = MappingProxyType(
         "rejected_flops": "the part of verify_flops that went into rejected tokens",
         "policy": "speculation policy",
         "engine": "inference engine",
+    }
+)
+
+DECISION_MEANING: Mapping[str, str] = MappingProxyType(
+    {
+        "row_index": "as in results.parquet; null for what concerns the whole run",
+        "attempt": "attempt of the run, from 1",
+        "event": "row (its summary), change, fallback, step (with full), late, degrade, reject, demoted",
+        "reason": "why, one word or a few",
+        "time_s": "seconds after the first start of the run",
+        "step": "step of the attempt",
+        "tier": "the tier that the row ran under",
+        "mode": "how it drafted: off, free (no pass of a draft model), chain or tree; in a summary, last",
+        "steps": "steps that the line sums up",
+        "needed": "A: tokens that its promises asked of the step; in a summary a mean, like budget and gains",
+        "budget": "drafted tokens that all rows of the step could have together",
+        "drafted": "candidates to choose from; in a summary the sum, like all counts",
+        "slo_nodes": "of these, taken because of its promises",
+        "extra_nodes": "of these, taken because they pay",
+        "expected": "tokens expected",
+        "tokens": "tokens that came of it",
+        "gain": "tokens per second of the step against plain decoding, as predicted, less 1",
+        "real_gain": "the same as it was, against plain decoding as predicted",
+        "changes": "how often mode or reason changed",
+        "fallbacks": "steps that decoded plainly although the policy is meant to do more",
     }
 )

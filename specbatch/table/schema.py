@@ -9,7 +9,7 @@ import pyarrow as pa
 from specbatch.rows import Answer
 from specbatch.table.keys import KEY_BYTES
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 KEY = "key"
 TOKEN_IDS = "token_ids"  # noqa: S105 (a column, not a secret)
 HISTOGRAM = "accept_histogram"
@@ -43,6 +43,9 @@ _FIELDS = (
     pa.field("deadline", _TIME),
     pa.field("deadline_met", pa.bool_()),
     pa.field("slo_met", pa.bool_()),
+    pa.field("miss_reason", pa.string()),
+    pa.field("served_tier", pa.string()),
+    pa.field("tier_reason", pa.string()),
     pa.field("num_preemptions", pa.int32()),
     pa.field("recomputed_tokens", pa.int64()),
     pa.field("target_passes", pa.int64()),
@@ -132,6 +135,9 @@ def _cells(answer: Answer, epoch: float, policy: str, engine: str) -> dict[str, 
         "deadline": None if deadline is None else _microseconds(epoch + deadline),
         "deadline_met": answer.deadline_met,
         "slo_met": answer.slo_met,
+        "miss_reason": answer.miss_reason,
+        "served_tier": answer.served_tier,
+        "tier_reason": answer.tier_reason,
         "num_preemptions": answer.num_preemptions,
         "recomputed_tokens": answer.recomputed_tokens,
         "target_passes": answer.target_passes,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -151,7 +151,7 @@ class PromptFeed:
         self.tier = np.array([tiers.index(p.tier) if p else 0 for p in picked], dtype=np.int16)
         firsts = [p.arrival + 1e-3 * p.slo.ttft_ms if p and p.slo.ttft_ms else np.inf for p in picked]
         self.due = np.minimum(self.deadline, np.array(firsts, dtype=np.float64))
-        self.used: dict[str, int] = {}
+        self.used: Mapping[str, int] = {}
         self.fetched: list[int] = []
 
     def fetch(self, row_index: int, demoted: str | None = None) -> Prompt:

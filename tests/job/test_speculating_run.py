@@ -13,6 +13,7 @@ import pytest
 from specbatch.config import JobConfig
 from specbatch.errors import ModelError
 from specbatch.job.run import run_job
+from specbatch.table.decisions import decisions_schema
 from tests.tiny_models import write_tiny_model
 
 PROMPTS = ["the quick brown fox", "she sells sea shells", "the quick brown fox", "one step", "", "def total"]
@@ -103,3 +104,48 @@ def test_a_draft_model_or_head_that_is_not_there_is_refused(folder: Path) -> Non
     assert "--draft-head" in caught.value.hint
     with pytest.raises(ModelError, match="there is no draft head at"):
         run(folder, "c", policy="fixed:2", draft_head=folder / "nowhere")
+
+
+def decisions(folder: Path, out: str) -> list[dict[str, Any]]:
+    table = pq.read_table(folder / out / "decisions.parquet")
+    assert table.schema.remove_metadata() == decisions_schema()
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+def test_decisions_tell_of_every_row_how_it_was_decoded_and_hold_no_text(folder: Path) -> None:
+    rows = run(folder, "told", policy="fixed:3", drafter="suffix")
+    told = decisions(folder, "told")
+    ends = {entry["row_index"]: entry for entry in told if entry["event"] == "row"}
+    assert sorted(ends) == [i for i, row in enumerate(rows) if row["output_tokens"]]
+    for index, entry in ends.items():
+        assert entry["tokens"] == rows[index]["accepted"] + rows[index]["verifications"]
+        assert (entry["drafted"], entry["tier"]) == (rows[index]["verified"], rows[index]["tier"])
+    modes = {entry["mode"] for entry in told if entry["event"] == "change"}
+    assert modes <= {"off", "chain"}
+    run(folder, "full", policy="fixed:3", drafter="suffix", decisions="full")
+    steps = [entry for entry in decisions(folder, "full") if entry["event"] in ("step", "change", "fallback")]
+    assert len(steps) == sum(row["verifications"] for row in rows)
+    run(folder, "off", policy="fixed:3", drafter="suffix", decisions="off")
+    assert not (folder / "off" / "decisions.parquet").exists()
+
+
+def test_owners_are_held_to_tiers_and_quota_and_the_summary_says_so(folder: Path) -> None:
+    owned = pq.read_table(folder / "in.parquet").append_column(
+        "owner", pa.array(["lab", "lab", "shop", "lab", None, "shop"])
+    )
+    pq.write_table(owned, folder / "owned.parquet")
+    owners = {"lab": {"tiers": ["batch"]}, "shop": {"quota": 5}}
+    rows = run(folder, "owned", input=(str(folder / "owned.parquet"),), owners=owners, max_rows_in_flight=1)
+    assert [row["tier_reason"] for row in rows if row["owner"] == "lab"] == [
+        None,
+        "not_allowed",
+        "not_allowed",
+    ]
+    assert (rows[1]["tier"], rows[1]["served_tier"]) == ("interactive", "standard")
+    assert {row["tier_reason"] for row in rows if row["owner"] == "shop"} == {"over_quota"}
+    summary = json.loads((folder / "owned" / "summary.json").read_text())
+    moved = {tier: each["promises"]["moved"] for tier, each in summary["tiers"].items()}
+    assert moved["interactive"] == {"not_allowed": 2, "over_quota": 1}
+    attempts = json.loads((folder / "owned" / "run.json").read_text())["attempts"]
+    assert attempts[0]["owner_tokens"]["shop"] >= 5
