@@ -48,7 +48,7 @@ def test_run_help_shows_every_flag_whole_and_an_example() -> None:
 
 def test_every_plain_setting_has_a_flag() -> None:
     flags = {name for names in PANELS.values() for name in names}
-    assert set(JobConfig.model_fields) - flags == {"input", "columns", "tiers"}
+    assert set(JobConfig.model_fields) - flags == {"input", "columns", "tiers", "owners"}
 
 
 def test_help_and_a_refused_command_import_nothing_heavy() -> None:
