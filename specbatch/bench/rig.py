@@ -11,7 +11,7 @@ from specbatch.config import JobConfig
 from specbatch.draft.base import Drafter
 from specbatch.draft.combination import FirstThen
 from specbatch.draft.suffix import SuffixDrafter
-from specbatch.engine.build import DraftNeeds, build_executor
+from specbatch.engine.build import DraftNeeds, build_executor, drafts_in_memory
 from specbatch.engine.drafters import DraftPlan, make_drafter, plan_drafts
 from specbatch.engine.executor import Executor
 from specbatch.engine.loop import Target
@@ -19,6 +19,7 @@ from specbatch.engine.profiles import ensure_profile, subject_of
 from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
 from specbatch.policy import counts_with_costs, make_policy
+from specbatch.policy.costed import N_MAX
 from specbatch.text.chat import ChatTemplate
 from specbatch.text.encoder import PromptEncoder
 from specbatch.text.tokenizer import Tokenizer
@@ -29,7 +30,7 @@ class Rig:
     """What all policies share.
 
     Attributes:
-        target: The model, with the profile and without a drafter.
+        target: The model, with the profile and the memory for drafts, and without a drafter.
         encoder: Turns raw prompts into tokens of this model.
         numerics: Device, number format and kernels.
         notice: Why it is slower than it could be; empty when it is not.
@@ -86,7 +87,8 @@ def open_rig(job: JobConfig, policies: Sequence[str], files: ModelFiles) -> Rig:
     built = build_executor(largest, files, config, needs)
     head = None if plan is None else _head(plan, config, built.executor)
     suffix = plan is not None and "suffix" in plan.kind
-    target = Target(config, tokenizer, built.executor)
+    room = drafts_in_memory(largest, config)
+    target = Target(config, tokenizer, built.executor, max_drafted=room, draft_nodes=N_MAX)
     encoder = PromptEncoder(
         tokenizer,
         ChatTemplate.load(files.directory, datetime.now().astimezone()),
