@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 
 from specbatch.bench.figures import TOTAL
@@ -13,6 +14,10 @@ SLO_DEFINITION = (
     "met by a row that has an answer and whose promises all held: TPOT is its mean time per output token "
     "after the first; TTFT and the deadline of its last token count from its arrival"
 )
+DISTURBING = 0.1
+"""Share of the machine's CPU time from which on other processes are mentioned."""
+
+ADVICE = "the numbers are worth little; let nothing else work here"
 NO_ENERGY = "no energy meter is read in this version"
 
 
@@ -31,6 +36,14 @@ def facts(result: CaseResult) -> Iterator[tuple[str, str]]:
             yield "predicted", f"{name}: {', '.join(told)}"
     yield "time sel.", "deferral, selection and calibration, as a share of the time with something to do"
     yield "texts", _texts(result)
+    shares = [each.by_tier[TOTAL]["others_cpu_share"] for each in result.policies.values()]
+    taken = [share for share in shares if share is not None]
+    if taken and max(share.high for share in taken) > DISTURBING:
+        middle, most = statistics.median(share.median for share in taken), max(share.high for share in taken)
+        yield (
+            "disturbed",
+            f"other processes took {middle:.0%} of the CPU time, {most:.0%} in one run: {ADVICE}",
+        )
     yield "J/token", f"none: {NO_ENERGY}"
     for name, each in result.policies.items():
         if each.notice:

@@ -20,7 +20,10 @@ TIER_FIGURES = (
 )
 """Shares are 0 to 1; rates are over the whole run, waiting for arrivals included."""
 
-RUN_FIGURES = ("selection_share", "rested_per_step", "flops_per_token", "steps", "seconds")
+RUN_FIGURES = (
+    *("selection_share", "rested_per_step", "flops_per_token", "steps", "seconds"),
+    "others_cpu_share",
+)
 """Of a run as a whole. ``selection_share``: time that deferral, selection and calibration take, as a share of
 the time with something to do. ``flops_per_token``: of target and drafter, for each output token."""
 
@@ -70,6 +73,7 @@ def figures(run: Run, prompts: Sequence[Prompt], tiers: Sequence[str]) -> dict[s
         "rested_per_step": stats.rested / stats.steps if stats.steps else None,
         "flops_per_token": flops / stats.output_tokens if stats.output_tokens else None,
         "steps": float(stats.steps),
+        "others_cpu_share": run.others_share,
         "seconds": run.seconds,
     }
     return {**found, TOTAL: _figures(judged, run.seconds) | whole}

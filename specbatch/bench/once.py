@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from specbatch.bench.neighbours import Neighbours
 from specbatch.config import JobConfig
 from specbatch.engine.loop import Loop, Target
 from specbatch.errors import RowFault
@@ -57,6 +58,7 @@ class Run:
         stats: Totals of the engine.
         pass_error: How far predicted target passes were from real ones; ``None`` without a profile.
         draft_error: Likewise of drafts.
+        others_share: Share of the machine's CPU time that other processes took; ``None``: not known.
     """
 
     policy: str
@@ -67,6 +69,7 @@ class Run:
     stats: EngineStats
     pass_error: PredictionError | None
     draft_error: PredictionError | None
+    others_share: float | None
 
 
 class PromptFeed:
@@ -178,7 +181,7 @@ def run_once(target: Target, job: JobConfig, prompts: Sequence[Prompt], clock: C
         known = [replace(row, slo=Slo()) for row in prompts]
     feed = PromptFeed(known, job)
     host = BenchHost(prompts, clock)
-    loop = Loop(target, job, feed, host)
+    loop, neighbours = Loop(target, job, feed, host), Neighbours()
     stats = loop.run()
     seconds = host.now()
     costs = loop.costs
@@ -191,4 +194,5 @@ def run_once(target: Target, job: JobConfig, prompts: Sequence[Prompt], clock: C
         stats=stats,
         pass_error=None if costs is None else costs.verify.error,
         draft_error=None if costs is None else costs.draft.error,
+        others_share=neighbours.share(),
     )

@@ -28,7 +28,8 @@ def steady(rounds: Rounds) -> CaseResult:
     for runs in rounds.rounds:
         for run in runs.values():
             run.stats.select_s = 0.01 * run.seconds
-        told.append({**runs, "off": replace(runs["off"], pass_error=error, draft_error=error)})
+        calm = {policy: replace(run, others_share=0.0) for policy, run in runs.items()}
+        told.append({**calm, "off": replace(calm["off"], pass_error=error, draft_error=error)})
     return judge(replace(rounds, rounds=tuple(told)))
 
 
@@ -64,3 +65,12 @@ def test_what_a_policy_could_not_do_is_told(mixed: CaseResult) -> None:
     told = dict(facts(judge(mixed.rounds)))
     run.stats.policy_notice = ""
     assert told["notice"] == "eagle: plain decoding: no profile"
+
+
+def test_a_machine_that_did_other_work_meanwhile_is_told_to_be(mixed: CaseResult) -> None:
+    rounds = mixed.rounds
+    first, second = rounds.rounds
+    busy = {**second, "off": replace(second["off"], others_share=0.4)}
+    told = dict(facts(judge(replace(rounds, rounds=(first, busy)))))
+    assert told["disturbed"].startswith("other processes took 0% of the CPU time, 40% in one run")
+    assert "disturbed" not in dict(facts(mixed))
