@@ -21,14 +21,17 @@ from specbatch.policy.selection import CandidateTable, select
 from specbatch.rows import Row
 from specbatch.step import Work
 
-EVERY = 8
+EVERY = 12
 """Steps after which the choice is weighed again although nothing has changed; fewer in the beginning."""
 
 PROBE_SHARE = 0.02
 """Share of the time that is spent on finding out whether drafting would pay, once that is known."""
 
-_KNOWN = 16
+_KNOWN = 6
 """Drafts that tell whether drafting pays; after fewer, more time is spent on finding out."""
+
+_SAMPLED = 4
+"""Of so many steps one is learnt from when a few drafts have been seen."""
 
 _PROBE = TreeShape(2, 1, 2)
 
@@ -112,7 +115,9 @@ class AutoPolicy(CostedPolicy):
         return self._probed(shapes, view, costs)
 
     def learn(self, drafts: Drafts, conditional: Floats, shapes: Sequence[TreeShape]) -> None:
-        """Forecasts follow what is drafted."""
+        """Forecasts follow what is drafted; once they know, some of it will do."""
+        if self._forecast.seen >= _KNOWN and self._steps % _SAMPLED:
+            return
         for kind in (FREE, FULL):
             some = [i for i, shape in enumerate(shapes) if shape.free == (kind == FREE)]
             levels = [shapes[i].levels for i in some]

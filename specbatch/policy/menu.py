@@ -78,7 +78,7 @@ def decide(plain: Prospect, others: Sequence[Prospect], current: Choice) -> Pros
     """Take the best choice, and change it only for a reason.
 
     Promises come first, tokens per second decide among equals. A choice other than nothing must raise
-    them by ``MIN_GAIN``; the present one stays while no other is better by as much.
+    them by ``MIN_GAIN``; the present one stays while no other is better by as much, and nothing is no better.
 
     Args:
         plain: Drafting nothing.
@@ -101,7 +101,9 @@ def decide(plain: Prospect, others: Sequence[Prospect], current: Choice) -> Pros
         ):
             best = each
     for each in (plain, *others):
-        stays = each.lacking <= best.lacking + _RELIEF
-        if each.choice == current and stays and each.selection.rate * (1.0 + MIN_GAIN) >= best.selection.rate:
+        kept = each.lacking <= best.lacking + _RELIEF
+        pays = each.selection.rate >= plain.selection.rate or each.lacking < plain.lacking - _RELIEF
+        near = each.selection.rate * (1.0 + MIN_GAIN) >= best.selection.rate
+        if each.choice == current and kept and pays and near:
             return each
     return best

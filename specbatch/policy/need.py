@@ -79,6 +79,8 @@ class Needs:
         self.lost: NDArray[np.bool_] = np.array([need.lost for need in needs])
         self.asking: NDArray[np.bool_] = np.array([bool(each) for each in lines])
         self.none = not (self.asking.any() or self.lost.any())
+        if self.none:
+            return
         width = max(map(len, lines))
         self._lines = _table(lines, width)
         self._spread = _table([n.lines if n.spread is None else n.spread for n in needs], width)
@@ -87,14 +89,22 @@ class Needs:
 
     def at(self, step_s: float | Floats) -> Floats:
         """A of each row; float64 ``[R]``, or ``[..., R]`` for step lengths ``[..., 1, 1]``."""
+        if self.none:
+            return np.ones((*np.shape(step_s)[:-2], len(self.lost)))
         return _highest(np.minimum(_along(self._lines, step_s), _along(self._spread, step_s)))
 
     def least_at(self, step_s: float | Floats) -> Floats:
         """Least tokens of each row, likewise."""
-        return _highest(_along(self._least, step_s))
+        return (
+            np.ones((*np.shape(step_s)[:-2], len(self.lost)))
+            if self.none
+            else _highest(_along(self._least, step_s))
+        )
 
     def longest(self, tokens: Floats) -> Floats:
         """Seconds up to which steps of so many tokens are enough, float64 ``[R]``; infinite for none."""
+        if self.none:
+            return np.full(len(self.lost), math.inf)
         both = np.maximum(_reached(self._lines, tokens), _reached(self._spread, tokens))
         longest: Floats = np.min(both, axis=1, initial=math.inf)
         return longest
@@ -186,8 +196,9 @@ def _highest(tokens: Floats) -> Floats:
 
 
 def _reached(lines: tuple[Floats, Floats], tokens: Floats) -> Floats:
-    """Where each line comes to the row's number of tokens; never for flat ones."""
+    """Where each line comes to the row's number of tokens; flat ones never or at once."""
     bases, slopes = lines
-    rising = slopes > 0.0
-    reached: Floats = np.where(rising, (tokens[:, None] - bases) / np.where(rising, slopes, 1.0), math.inf)
+    rising, left = slopes > 0.0, tokens[:, None] - bases
+    flat = np.where(left >= 0.0, math.inf, 0.0)
+    reached: Floats = np.where(rising, left / np.where(rising, slopes, 1.0), flat)
     return reached

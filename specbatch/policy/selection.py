@@ -214,8 +214,12 @@ class _Problem:
         """
         budget = len(self._step_s) - 1
         needed = self._needs.at(assumed_s)
-        wanted, hopeless = self._wanted(needed, assumed_s)
-        slo_nodes, unfunded = _fund(needed, wanted, budget)
+        if self._needs.none:
+            slo_nodes, hopeless = np.zeros(len(needed), dtype=np.int64), self._needs.lost
+            unfunded = hopeless
+        else:
+            wanted, hopeless = self._wanted(needed, assumed_s)
+            slo_nodes, unfunded = _fund(needed, wanted, budget)
         used = int(slo_nodes.sum())
         base = float(_gather(self._sums, slo_nodes) @ self._weights)
         taken, length, rate = slo_nodes, float(self._step_s[used]), base / float(self._step_s[used])

@@ -63,7 +63,7 @@ def test_a_row_that_must_be_faster_than_decoding_alone_is_helped_by_drafts_only(
 
 
 @pytest.mark.parametrize(
-    ("machine", "top", "rows"), [(CORES, 0.1, 1), (CORES, 0.7, 16), (CARD, 0.1, 4), (CARD, 0.7, 1)]
+    ("machine", "top", "rows"), [(CORES, 0.1, 1), (CORES, 0.7, 16), (CARD, 0.05, 4), (CARD, 0.7, 1)]
 )
 def test_without_promises_nothing_is_lost(machine: Machine, top: float, rows: int) -> None:
     rates = []
