@@ -81,7 +81,9 @@ class JobConfig(BaseModel):
     ] = None
 
     policy: Annotated[
-        str, AfterValidator(check_policy), Field(description="speculation policy: off, fixed, fixed:N, eagle")
+        str,
+        AfterValidator(check_policy),
+        Field(description="speculation policy: off, fixed, fixed:N, eagle, dspark, adaserve, auto"),
     ] = "off"
     gamma: Annotated[Positive, Field(le=1024, description="drafted tokens per step with policy fixed")] = 4
     tree_levels: Annotated[Positive, Field(le=1024, description="depth of the tree of policy eagle")] = 7
