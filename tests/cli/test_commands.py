@@ -23,38 +23,24 @@ from specbatch.errors import ModelError, UsageError
 from specbatch.job.validate import Deadlines, Estimate, validate_job
 from specbatch.report.status import read_status
 from specbatch.table.rundir import locked
+from tests.cli.console import Done, called, settings
+from tests.job import fake_engine
 
 ROOT = Path(__file__).resolve().parents[2]
-FAKE = ROOT / "tests" / "job" / "fake_engine.py"
 AWKWARD = ROOT / "sample_data" / "awkward.parquet"
-HEAVY = ("torch", "transformers")
 
 
-def environment(**extra: str) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SPECBATCH_")}
-    return {**clean, "COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1", **extra}
-
-
-def specbatch(*args: str, cwd: Path, **extra: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "specbatch", *args]
-    return subprocess.run(
-        command, cwd=cwd, env=environment(**extra), capture_output=True, text=True, check=False
-    )
-
-
-def as_json(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """The one object on stdout; nothing heavy was imported for it."""
-    imported = {line.split("|")[-1].strip() for line in result.stderr.splitlines() if "|" in line}
-    assert not imported & set(HEAVY)
+def as_json(result: Done) -> dict[str, Any]:
+    """The one object on stdout."""
     content: dict[str, Any] = json.loads(result.stdout)
     assert content["schema_version"] == 1
     return content
 
 
-def start_fake_run(folder: Path, rows: int) -> subprocess.Popen[bytes]:
-    pq.write_table(pa.table({"prompt": [f"p{row}" for row in range(rows)]}), folder / "t.parquet")
-    command = [sys.executable, str(FAKE), "t.parquet", "t.out", "0.05"]
-    process = subprocess.Popen(command, cwd=folder, env=environment(PYTHONPATH=str(ROOT)))
+def start_fake_run(folder: Path) -> subprocess.Popen[bytes]:
+    pq.write_table(pa.table({"prompt": [f"p{row}" for row in range(80)]}), folder / "t.parquet")
+    command = [sys.executable, fake_engine.__file__, "t.parquet", "t.out", "0.05"]
+    process = subprocess.Popen(command, cwd=folder, env=settings(PYTHONPATH=str(ROOT)))
     limit = time.monotonic() + 60
     while not list(folder.glob("t.out/parts/part-*")) and time.monotonic() < limit:
         time.sleep(0.02)
@@ -62,8 +48,33 @@ def start_fake_run(folder: Path, rows: int) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.model
+def test_commands_that_only_look_import_nothing_heavy(tmp_path: Path) -> None:
+    with locked(tmp_path / "night.out"):
+        (tmp_path / "night.out" / "run.json").write_text("{}")
+    commands = (["validate", str(AWKWARD)], ["status", "night.out"], ["schema"], ["doctor"])
+    script = (
+        "import sys\nfrom specbatch.cli.app import app\n"
+        f"for command in {commands}:\n"
+        "    try:\n        app(command)\n"
+        "    except SystemExit as end:\n        print(command[0], end.code)\n"
+        "print([name for name in ('torch', 'transformers') if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=settings(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = result.stdout.splitlines()
+    assert lines[-1] == "[]"
+    assert {"validate 1", "status 0", "schema 0"} < set(lines)
+
+
+@pytest.mark.model
 def test_validate_counts_what_a_run_would_refuse(tmp_path: Path) -> None:
-    result = specbatch("validate", str(AWKWARD), "--json", cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1")
+    result = called("validate", str(AWKWARD), "--json", cwd=tmp_path)
     found = as_json(result)
     expected = [code for code in pq.read_table(AWKWARD)["expect"].to_pylist() if code != "answered"]
     assert {fault["code"]: fault["rows"] for fault in found["faults"]} == {
@@ -97,11 +108,11 @@ def test_validate_of_a_good_table_says_how_long_it_would_take(tmp_path: Path) ->
 def test_validate_says_that_loading_the_model_counts_into_the_time_to_the_first_token(tmp_path: Path) -> None:
     table = {"prompt": ["a", "b", "c"], "ttft_slo_ms": [None, 250.0, 9000.0]}
     pq.write_table(pa.table(table), tmp_path / "t.parquet")
-    told = " ".join(specbatch("validate", "t.parquet", cwd=tmp_path).stdout.split())
+    told = " ".join(called("validate", "t.parquet", cwd=tmp_path).stdout.split())
     assert "1st token 2 rows promised within 0.25 s at the tightest; the clock starts with the run" in told
     assert "loading the model (seconds) counts" in told
     pq.write_table(pa.table({"prompt": ["a"]}), tmp_path / "t.parquet")
-    assert "1st token" not in specbatch("validate", "t.parquet", cwd=tmp_path).stdout
+    assert "1st token" not in called("validate", "t.parquet", cwd=tmp_path).stdout
 
 
 @pytest.mark.model
@@ -118,7 +129,7 @@ def test_validate_tokenises_every_row_that_might_be_too_long(tmp_path: Path) -> 
 
 def test_validate_without_the_model_says_what_it_could_not_check(tmp_path: Path) -> None:
     pq.write_table(pa.table({"prompt": ["x", None]}), tmp_path / "t.parquet")
-    result = specbatch("validate", "t.parquet", cwd=tmp_path, SPECBATCH_CACHE=str(tmp_path / "empty"))
+    result = called("validate", "t.parquet", cwd=tmp_path, SPECBATCH_CACHE=str(tmp_path / "empty"))
     assert result.returncode == 1
     assert "smollm2-135m is not on this machine yet" in " ".join(result.stdout.split())
     assert "1 row null_prompt" in result.stdout
@@ -127,8 +138,8 @@ def test_validate_without_the_model_says_what_it_could_not_check(tmp_path: Path)
 
 
 def test_status_of_a_living_a_killed_and_a_finished_run(tmp_path: Path) -> None:
-    process = start_fake_run(tmp_path, 80)
-    alive = as_json(specbatch("status", "t.out", "--json", cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1"))
+    process = start_fake_run(tmp_path)
+    alive = as_json(called("status", "t.out", "--json", cwd=tmp_path))
     assert (alive["state"], alive["process"], alive["rows_total"]) == ("running", process.pid, 80)
     assert 0 < alive["rows_done"] < 80
     process.send_signal(signal.SIGKILL)
@@ -138,21 +149,16 @@ def test_status_of_a_living_a_killed_and_a_finished_run(tmp_path: Path) -> None:
     assert alive["rows_done"] <= dead["rows_done"] < 80
     assert dead["rows_per_s"] > 0
     assert dead["last_commit"] > dead["started"]
-    subprocess.run(
-        [sys.executable, str(FAKE), "t.parquet", "t.out", "0"],
-        cwd=tmp_path,
-        env=environment(PYTHONPATH=str(ROOT)),
-        check=True,
-    )
+    assert fake_engine.main(str(tmp_path / "t.parquet"), str(tmp_path / "t.out"), "0") == 0
     done = asdict(read_status(tmp_path / "t.out"))
     assert (done["state"], done["rows_done"], done["attempts"], done["exit_code"]) == ("finished", 80, 2, 0)
     assert not done["problems"]
 
 
 def test_status_tells_what_it_can_of_a_damaged_directory(tmp_path: Path) -> None:
-    process = start_fake_run(tmp_path, 6)
-    process.wait()
+    pq.write_table(pa.table({"prompt": [f"p{row}" for row in range(6)]}), tmp_path / "t.parquet")
     run = tmp_path / "t.out"
+    assert fake_engine.main(str(tmp_path / "t.parquet"), str(run), "0") == 0
     (run / "results.parquet").unlink()
     first = min((run / "parts").glob("part-*"))
     first.write_bytes(first.read_bytes()[:50])
@@ -182,14 +188,14 @@ def test_status_of_a_folder_that_is_no_run_directory_names_those_in_it(tmp_path:
 
 
 def test_schema_lists_input_and_output(tmp_path: Path) -> None:
-    found = as_json(specbatch("schema", "--json", cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1"))
+    found = as_json(called("schema", "--json", cwd=tmp_path))
     assert {"prompt", "deadline"} <= {column["name"] for column in found["input"]}
     assert {"name": "text", "type": "string", "nullable": True, "meaning": "the answer"} in found["output"]
 
 
 def test_doctor_describes_the_machine_and_what_is_missing(tmp_path: Path) -> None:
     cache = str(tmp_path / "none")
-    result = specbatch("doctor", "--json", cwd=tmp_path, SPECBATCH_CACHE=cache, PYTHONPROFILEIMPORTTIME="1")
+    result = called("doctor", "--json", cwd=tmp_path, SPECBATCH_CACHE=cache)
     found = as_json(result)
     assert found["packages"]["torch"]
     assert 1 <= found["usable_cores"] <= found["cores"]
@@ -214,15 +220,7 @@ def test_the_shell_completes_commands_and_flags(tmp_path: Path, words: str, expe
         "COMP_CWORD": str(words.count(" ")),
         "_SPECBATCH_COMPLETE": "complete_bash",
     }
-    script = "from specbatch.cli.main import main; import sys; sys.argv[0] = 'specbatch'; main()"
-    result = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    result = called(cwd=tmp_path, **variables)
     assert expected in result.stdout.split()
 
 
@@ -236,7 +234,7 @@ def test_a_reader_that_leaves_changes_neither_the_exit_code_nor_prints_a_traceba
     os.close(reading)
     streams: dict[str, int] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, closed: writing}
     command = [sys.executable, "-m", "specbatch", *args]
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment(), text=True, **streams)  # type: ignore[call-overload]
+    process = subprocess.Popen(command, cwd=tmp_path, env=settings(), text=True, **streams)  # type: ignore[call-overload]
     os.close(writing)
     out, err = process.communicate()
     assert process.returncode == {"stdout": 0, "stderr": 2}[closed]
@@ -256,7 +254,7 @@ def test_a_signal_that_comes_while_commands_are_imported_is_answered(tmp_path: P
     )
     result = subprocess.run(
         [sys.executable, "-c", script],
-        env=environment(),
+        env=settings(),
         cwd=tmp_path,
         capture_output=True,
         text=True,

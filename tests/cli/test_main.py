@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,22 +14,17 @@ import pytest
 from specbatch import __version__
 from specbatch.cli.run import PANELS
 from specbatch.config import JobConfig
-
-
-def specbatch(*args: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SPECBATCH_")}
-    environment = {**clean, "COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1", **environ}
-    command = [sys.executable, "-m", "specbatch", *args]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+from tests.cli.console import called, started
 
 
 def test_version() -> None:
-    result = specbatch("--version")
-    assert (result.returncode, result.stdout) == (0, f"specbatch {__version__}\n")
+    for run in (called, started):
+        result = run("--version")
+        assert (result.returncode, result.stdout) == (0, f"specbatch {__version__}\n")
 
 
 def test_help_lists_the_commands_and_an_example() -> None:
-    result = specbatch("--help")
+    result = called("--help")
     assert result.returncode == 0
     for text in ("run ", "model ", "Answer every row of a table", "Example: specbatch run jobs.parquet"):
         assert text in result.stdout
@@ -38,7 +32,7 @@ def test_help_lists_the_commands_and_an_example() -> None:
 
 
 def test_run_help_shows_every_flag_whole_and_an_example() -> None:
-    result = specbatch("run", "--help")
+    result = called("run", "--help")
     for names in PANELS.values():
         for name in names:
             assert f"--{name.replace('_', '-')} " in result.stdout, name
@@ -95,7 +89,7 @@ def test_errors_are_one_line_and_a_hint_on_stderr(
     (tmp_path / "bad.toml").write_text("input = 't.parquet'\nmax_token = 3\n")
     pq.write_table(pa.table({"prompt": ["x"]}), tmp_path / "t.parquet")
     pq.write_table(pa.table({"text": ["x"]}), tmp_path / "other.parquet")
-    result = specbatch("run", *args, cwd=tmp_path)
+    result = called("run", *args, cwd=tmp_path)
     lines = [line for line in result.stderr.splitlines() if line.startswith(("error", "  hint"))]
     assert result.returncode == 2
     assert result.stdout == ""
@@ -135,8 +129,8 @@ def test_libraries_that_cannot_be_loaded_are_one_line_and_no_usage_error(tmp_pat
 
 
 def test_an_unknown_command_or_flag_is_a_usage_error_with_a_suggestion() -> None:
-    assert "Did you mean 'run'" in specbatch("rum").stderr
-    result = specbatch("run", "x.parquet", "--max-token", "3")
+    assert "Did you mean 'run'" in called("rum").stderr
+    result = called("run", "x.parquet", "--max-token", "3")
     assert result.returncode == 2
     assert "--max-tokens" in result.stderr
 
@@ -146,7 +140,7 @@ def test_a_job_with_the_default_model_from_flags_to_summary(tmp_path: Path) -> N
     table = pa.table({"prompt": ["Say yes.", None, "Name a colour."], "tier": ["batch"] * 3, "n": [1, 2, 3]})
     pq.write_table(table, tmp_path / "t.parquet")
     flags = ("--max-tokens", "4", "--threads", "1", "--max-failures", "1", "--json")
-    first = specbatch("run", "t.parquet", *flags, cwd=tmp_path)
+    first = called("run", "t.parquet", *flags, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     summary = json.loads(first.stdout)
     assert (summary["schema_version"], summary["exit_code"], summary["run_directory"]) == (3, 0, "t.out")
@@ -156,12 +150,12 @@ def test_a_job_with_the_default_model_from_flags_to_summary(tmp_path: Path) -> N
     assert [row["n"] for row in rows] == [1, 2, 3]
     assert [row["error_code"] for row in rows] == [None, "null_prompt", None]
     assert all(0 < row["output_tokens"] <= 4 for row in (rows[0], rows[2]))
-    again = specbatch("run", "t.parquet", *flags, cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1")
+    again = started("run", "t.parquet", *flags, cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1")
     assert "nothing to do" in again.stderr
     assert again.stdout == first.stdout
     assert not [
         line for line in again.stderr.splitlines() if line.split()[-1:] in (["torch"], ["tokenizers"])
     ]
-    refused = specbatch("run", "t.parquet", "--max-tokens", "5", cwd=tmp_path)
+    refused = called("run", "t.parquet", "--max-tokens", "5", cwd=tmp_path)
     assert refused.returncode == 2
     assert "max_tokens: 4 there, 5 now" in refused.stderr

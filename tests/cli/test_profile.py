@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from specbatch.cli.app import app
+from specbatch.engine import profile_grid
+from specbatch.engine.profile_grid import FULL
 from specbatch.errors import ConfigError, ModelError, SpecbatchError, StorageError, UsageError
+from specbatch.hardware.measure import Effort
 from tests.tiny_models import write_tiny_model
 
 
@@ -22,6 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SPECBATCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(profile_grid, "FULL", replace(FULL, contexts=(64, 256), effort=Effort(60.0, 1)))
     return tmp_path / "cache" / "profiles"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-
-def environment() -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SPECBATCH_")}
-    return {**clean, "COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"}
+from tests.cli.console import called, settings
 
 
 @pytest.mark.parametrize(
@@ -28,10 +24,7 @@ def environment() -> dict[str, str]:
 )
 def test_a_path_that_the_system_does_not_take_is_one_clear_line(tmp_path: Path, args: list[str]) -> None:
     pq.write_table(pa.table({"prompt": ["x"]}), tmp_path / "t.parquet")
-    command = [sys.executable, "-m", "specbatch", *args]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
-    )
+    done = called(*args, cwd=tmp_path)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "File name too long" in done.stderr
@@ -46,7 +39,7 @@ def test_streams_closed_from_the_start_change_no_exit_code(
 ) -> None:
     command = f"{sys.executable} -m specbatch {args} {closed}"
     done = subprocess.run(
-        ["sh", "-c", command], cwd=tmp_path, env=environment(), capture_output=True, check=False
+        ["sh", "-c", command], cwd=tmp_path, env=settings(), capture_output=True, check=False
     )
     assert done.returncode == code
     assert b"Traceback" not in done.stderr
@@ -59,7 +52,7 @@ def test_a_full_disk_under_stdout_is_one_line(tmp_path: Path) -> None:
         done = subprocess.run(
             command,
             cwd=tmp_path,
-            env=environment(),
+            env=settings(),
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
