@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import add
 
 import numpy as np
 import torch
@@ -12,12 +13,15 @@ from torch import Tensor
 
 from specbatch.draft.base import Draft, DraftRequest, Observed
 from specbatch.engine.executor import Executor
-from specbatch.randomness import gumbel
+from specbatch.randomness import gumbel_of_few
 from specbatch.rows import Prompt, Row, SamplingParams
-from specbatch.sampling import Draw
+from specbatch.sampling import Draw, distribution
 from specbatch.step import PassOutput, Step, Work, build_step
 from specbatch.tree import TokenTree
 from tests.engine.table_model import TableExecutor
+
+CHECKED = 16
+"""One in how many choices is compared with the real executor's, which reads whole rows of logits."""
 
 
 @dataclass
@@ -27,6 +31,7 @@ class Recall:
     executor: Executor
     known: dict[tuple[int, ...], int] = field(default_factory=dict)
     logits: list[Tensor] = field(default_factory=list)
+    targets: dict[tuple[int, SamplingParams], tuple[list[int], list[float]]] = field(default_factory=dict)
 
     def place(self, context: tuple[int, ...]) -> int:
         if context not in self.known:
@@ -37,6 +42,13 @@ class Recall:
     def behind(self, context: tuple[int, ...]) -> Tensor:
         """float32 ``[vocab]``."""
         return self.logits[self.place(context)]
+
+    def target(self, place: int, params: SamplingParams) -> tuple[list[int], list[float]]:
+        """Tokens that survive the filters, and their log weights."""
+        if (place, params) not in self.targets:
+            target = distribution(self.logits[place].double(), params)
+            self.targets[place, params] = target.tokens.tolist(), target.log_weights.tolist()
+        return self.targets[place, params]
 
     def _compute(self, context: tuple[int, ...]) -> Tensor:
         store = self.executor.store
@@ -51,6 +63,7 @@ class RecallExecutor(TableExecutor):
     """An executor over :class:`Recall`; its "logits" are the places of the real ones until one is chosen."""
 
     recall: Recall = field(kw_only=True)
+    calls: int = 0
 
     def forward(self, step: Step) -> PassOutput:
         self.slots[step.slots] = step.tokens
@@ -69,8 +82,21 @@ class RecallExecutor(TableExecutor):
             yield tuple(tokens[pages[places // self.page_size] + places % self.page_size].tolist())
 
     def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
-        real = [self.recall.logits[int(place)] for place in logits[:, 0].tolist()]
-        return self.recall.executor.choose(torch.stack(real), draws)
+        places = [int(place) for place in logits[:, 0].tolist()]
+        chosen: list[int | None] = [
+            self._choose_one(place, draw) for place, draw in zip(places, draws, strict=True)
+        ]
+        self.calls += 1
+        if self.calls % CHECKED == 0:
+            real = torch.stack([self.recall.logits[place] for place in places])
+            assert self.recall.executor.choose(real, draws) == chosen
+        return chosen
+
+    def _choose_one(self, place: int, draw: Draw) -> int:
+        """What the real executor would choose, without reading all the logits again."""
+        tokens, log_weights = self.recall.target(place, draw.params)
+        noise = gumbel_of_few(draw.stream, draw.position, tokens)
+        return max(zip(map(add, log_weights, noise), tokens, strict=True))[1]
 
 
 @dataclass
@@ -94,7 +120,7 @@ class FlatterDrafter:
     recall: Recall
     name: str = "flatter"
     captured: tuple[int, ...] = ()
-    known: dict[tuple[int, ...], tuple[Tensor, Tensor]] = field(default_factory=dict)
+    known: dict[tuple[int, ...], tuple[list[float], list[int]]] = field(default_factory=dict)
 
     def observe(self, observed: Sequence[Observed]) -> None:
         """Nothing to learn."""
@@ -112,14 +138,12 @@ class FlatterDrafter:
         tokens, parents, log_probs = [text[-1]], [-1], [0.0]
         level: list[tuple[float, int, tuple[int, ...]]] = [(0.0, 0, ())]
         for depth in range(request.shape.levels):
-            laws = [self._law(text + path) for _, _, path in level]
-            noise = gumbel(request.stream, row.committed + depth, torch.cat([law[1] for law in laws]))
             deeper = []
-            for (total, node, path), (log_q, candidates), own in zip(
-                level, laws, noise.view(-1, 3), strict=True
-            ):
-                for place in (log_q + own).topk(width).indices.tolist():
-                    log_prob, token = float(log_q[place]), int(candidates[place])
+            for total, node, path in level:
+                log_q, candidates = self._law(text + path)
+                noise = gumbel_of_few(request.stream, row.committed + depth, candidates)
+                best = sorted(zip(map(add, log_q, noise), log_q, candidates, strict=True), reverse=True)
+                for _, log_prob, token in best[:width]:
                     deeper.append((total + log_prob, len(tokens), (*path, token)))
                     tokens.append(token)
                     parents.append(node)
@@ -127,9 +151,9 @@ class FlatterDrafter:
             level = sorted(deeper, reverse=True)[:width]
         return TokenTree(np.array(tokens), np.array(parents, dtype=np.int32), np.array(log_probs))
 
-    def _law(self, context: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    def _law(self, context: tuple[int, ...]) -> tuple[list[float], list[int]]:
         """Log probabilities and tokens of the three candidates behind a context."""
         if context not in self.known:
             logits, tokens = self.recall.behind(context).topk(3)
-            self.known[context] = (0.6 * logits.double()).log_softmax(0), tokens
+            self.known[context] = (0.6 * logits.double()).log_softmax(0).tolist(), tokens.tolist()
         return self.known[context]
