@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -27,7 +27,7 @@ pytestmark = [
 ]
 LARGEST_GAP = 1e-4
 JOBS = Path(__file__).resolve().parent.parent / "sample_data" / "jobs.parquet"
-PARAMS = (SamplingParams(max_tokens=32), SamplingParams(max_tokens=32, temperature=1.0))
+PARAMS = (SamplingParams(max_tokens=24), SamplingParams(max_tokens=24, temperature=1.0))
 
 
 def open_with(kernels: str) -> NativeEngine:
@@ -43,35 +43,42 @@ def texts(engine: NativeEngine, prompts: Sequence[Prompt]) -> list[tuple[int, ..
 
 
 def scores(engine: NativeEngine, prompt: Prompt, output: Sequence[int]) -> torch.Tensor:
-    """What the token after ``output`` is the argmax of, float64 ``[vocab]``."""
+    """What each token of ``output`` is the argmax of, given those before it: float64 ``[output, vocab]``."""
     store = engine.target.executor.store
-    row = Row(prompt, output=list(output))
+    row = Row(prompt, output=list(output[:-1]))
     row.pages = list(range(1, -(-row.committed // store.page_size) + 1))
     step = build_step([Work(row, row.committed)], store.page_size)
-    logits = engine.target.executor.forward(step).logits[0].double()
+    step = replace(step, wanted=torch.arange(row.committed - len(output), row.committed))
+    logits = engine.target.executor.forward(step).logits.double()
     if prompt.params.temperature == 0.0:
         return logits
-    stream = Voice.of(row, 0, engine.target.tokenizer).stream
-    noise = gumbel(stream, row.committed, torch.arange(len(logits)))
-    return logits / prompt.params.temperature + noise
+    stream, ids = Voice.of(row, 0, engine.target.tokenizer).stream, torch.arange(logits.shape[1])
+    first = len(prompt.token_ids)
+    noise = [gumbel(stream, first + place, ids) for place in range(len(output))]
+    return logits / prompt.params.temperature + torch.stack(noise)
 
 
-def test_first_divergence_is_a_near_tie() -> None:
-    engines = [open_with("compiled"), open_with("torch")]
+def test_texts_part_only_at_near_ties() -> None:
+    """Behind every beginning of a text, not only its first divergence, both choose the same or a near tie."""
+    compiled, plain = open_with("compiled"), open_with("torch")
     column = pq.read_table(JOBS, columns=["prompt"])["prompt"].to_pylist()
-    contents = [text for text in column if text and len(text.split()) <= 60][:24]
+    contents = [text for text in column if text and len(text.split()) <= 20][:12]
     prompts = [
-        engines[0].encoder.encode(RawPrompt(i, f"{i:032x}", None, "standard", text, PARAMS[i % 2]))
+        plain.encoder.encode(RawPrompt(i, f"{i:032x}", None, "standard", text, PARAMS[i % 2]))
         for i, text in enumerate(contents)
     ]
-    gaps = []
-    for prompt, ours, plain in zip(prompts, *(texts(engine, prompts) for engine in engines), strict=True):
-        same = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(ours, plain, strict=False))))
-        if same == len(ours) == len(plain):
-            continue
-        for engine in engines:
-            best = scores(engine, prompt, ours[:same]).topk(2)
-            assert set(best.indices.tolist()) == {ours[same], plain[same]}
-            gaps.append(float(best.values[0] - best.values[1]))
+    gaps: list[float] = []
+    parted = 0
+    outputs = texts(compiled, prompts)
+    assert sum(map(len, outputs)) > 200
+    for prompt, output in zip(prompts, outputs, strict=True):
+        expected = scores(plain, prompt, output)
+        places = (expected.argmax(-1) != torch.tensor(output)).nonzero().flatten().tolist()
+        parted += bool(places)
+        for place in places:
+            ours = scores(compiled, prompt, output[: place + 1])[-1]
+            assert int(ours.argmax()) == output[place], "chosen before, and not now"
+            pair = [output[place], int(expected[place].argmax())]
+            gaps += [abs(float(each[pair].diff())) for each in (ours, expected[place])]
     assert max(gaps, default=0.0) < LARGEST_GAP
-    assert len(gaps) < len(prompts), "half of the texts differ: that is no rounding"
+    assert parted < len(prompts) / 2, "half of the texts differ: that is no rounding"
