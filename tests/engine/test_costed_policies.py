@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -32,13 +33,15 @@ Texts = dict[int, tuple[int, ...]]
 
 
 def promised(index: int) -> Prompt:
-    """Seven kinds of rows, and of promises, over and over."""
+    """Seven kinds of rows, each with other promises every time."""
     kind = MIXED[index % 7]
     params = replace(kind.params, max_tokens=min(12, kind.params.max_tokens))
-    return replace(kind, row_index=index, key=f"key{index}", params=params, slo=SLOS[index % 7])
+    return replace(
+        kind, row_index=index, key=f"key{index}", params=params, slo=SLOS[(index + index // 7) % 7]
+    )
 
 
-ROWS = [promised(index) for index in range(24)]
+ROWS = [promised(index) for index in range(14)]
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +50,18 @@ def plain() -> Texts:
 
 
 def answers(
-    policy: str, drafter: TestDrafter | None, profile: CostTable | None, pages: int = 200, rows: int = 24
+    policy: str,
+    drafter: TestDrafter | None,
+    profile: CostTable | None,
+    rows: Sequence[Prompt] = ROWS,
+    limits: tuple[int, int] = (14, 200),
 ) -> tuple[Texts, EngineStats]:
-    """Texts and totals of one run, every invariant checked after each step."""
-    settings = job(policy=policy, max_rows_in_flight=rows, prefill_chunk=5)
+    """Texts and totals of one run, every invariant checked after each step; limits are rows and pages."""
+    in_flight, pages = limits
+    settings = job(policy=policy, max_rows_in_flight=in_flight, prefill_chunk=5)
     host = StepClock(STEP_S)
     target = Target(CONFIG, word_tokenizer(), TableExecutor(num_pages=pages), drafter, profile=profile)
-    loop = Loop(target, settings, PromptFeed(ROWS, settings), host)
+    loop = Loop(target, settings, PromptFeed(rows, settings), host)
     while loop.rows_left():
         loop.step()
         loop.check()
@@ -65,9 +73,10 @@ def answers(
 @pytest.mark.parametrize("policy", ["dspark", "adaserve", "auto"])
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_tokens_equal_plain_decoding(name: str, policy: str, plain: Texts) -> None:
-    for rows, pages in ((24, 200), (24, 60), (4, 30), (1, 30)):
-        texts, _ = answers(policy, DRAFTERS[name](), table(), pages, rows)
-        assert texts == plain
+    for limits in ((14, 200), (14, 40), (4, 30), (1, 30)):
+        rows = ROWS if limits[0] == 14 else ROWS[: 3 + 2 * limits[0]]
+        texts, _ = answers(policy, DRAFTERS[name](), table(), rows, limits)
+        assert texts == {row.row_index: plain[row.row_index] for row in rows}
 
 
 @pytest.mark.parametrize("policy", ["off+deferral", "auto"])
