@@ -20,6 +20,7 @@ from specbatch.policy.rest import Rest, done
 from specbatch.policy.selection import CandidateTable, select
 from specbatch.rows import Row
 from specbatch.step import Work
+from specbatch.tree import TokenTree
 
 EVERY = 12
 """Steps after which the choice is weighed again although nothing has changed; fewer in the beginning."""
@@ -27,8 +28,14 @@ EVERY = 12
 PROBE_SHARE = 0.02
 """Share of the time that is spent on finding out whether drafting would pay, once that is known."""
 
+_PROBED = 3
+"""Rows that find it out for all: the first draft for a row goes through all of its prompt."""
+
 _KNOWN = 6
 """Drafts that tell whether drafting pays; after fewer, more time is spent on finding out."""
+
+_FREE_EVERY = 4
+"""Of so many steps one asks for free drafts of rows that had no use for the last ones."""
 
 _SAMPLED = 4
 """Of so many steps one is learnt from when a few drafts have been seen."""
@@ -68,6 +75,7 @@ class AutoPolicy(CostedPolicy):
         self._menu = menu(largest)
         self._rest = Rest(self.lengths, instruments.min_progress)
         self._calm = self._hurry = self._standing = _Standing()
+        self._lucky: frozenset[Row] = frozenset()  # rows whose last draft had something worth verifying
         self._steps = self._since_probe = 0
 
     @property
@@ -108,11 +116,20 @@ class AutoPolicy(CostedPolicy):
             found = decide(self._prospect(NOTHING, view, costs), others, self._standing.choice)
             self._standing = self._calm = _standing(found, view.rows, self._next())
         shape, gaining = self._standing.choice.shape, self._standing.gaining
-        shapes = [
-            (bounded(shape, row) if shape is not None and row in gaining else None) or self._own_free(row)
-            for row in view.rows
-        ]
+        asking = not self._steps % min(_FREE_EVERY, len(view.rows))  # few rows' drafts take next to no time
+        shapes: list[TreeShape | None] = []
+        for row in view.rows:
+            own = bounded(shape, row) if shape is not None and row in gaining else None
+            if own is None and (asking or row in gaining or row in self._lucky):
+                own = self._own_free(row)
+            shapes.append(own)
         return self._probed(shapes, view, costs)
+
+    def select(self, view: StepView, drafts: Drafts, shapes: Sequence[TreeShape]) -> list[TokenTree]:
+        """What promises need, and what pays."""
+        chosen = super().select(view, drafts, shapes)
+        self._lucky = frozenset(row for row, tree in zip(drafts.rows, chosen, strict=True) if tree.size)
+        return chosen
 
     def learn(self, drafts: Drafts, conditional: Floats, shapes: Sequence[TreeShape]) -> None:
         """Forecasts follow what is drafted; once they know, some of it will do."""
@@ -178,7 +195,7 @@ class AutoPolicy(CostedPolicy):
 
     def _probed(self, shapes: list[TreeShape | None], view: StepView, costs: Costs) -> list[TreeShape | None]:
         """Let rows without a full draft try a short one, as often as a small share of the time allows."""
-        idle = [i for i, shape in enumerate(shapes) if shape is None or shape.free]
+        idle = [i for i, shape in enumerate(shapes) if shape is None or shape.free][:_PROBED]
         self._since_probe += 1
         if not idle:
             return shapes
