@@ -110,7 +110,9 @@ ROWS = st.lists(
 
 
 @settings(deadline=None)
-@given(ROWS, st.sets(st.sampled_from(["deadline", "deadline_s", "tier", "owner", "arrival_s", "tpot_slo_ms"])))
+@given(
+    ROWS, st.sets(st.sampled_from(["deadline", "deadline_s", "tier", "owner", "arrival_s", "tpot_slo_ms"]))
+)
 def test_the_index_says_what_the_rows_say(rows: list[dict[str, object]], absent: set[str]) -> None:
     owners = {"lab": {"tiers": ["batch"]}, "shop": {"tiers": [], "quota": 5}}
     job = JobConfig.model_validate({"input": ("x",), "tiers": TIERS, "owners": owners})
