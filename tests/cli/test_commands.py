@@ -142,6 +142,9 @@ def test_status_of_a_living_a_killed_and_a_finished_run(tmp_path: Path) -> None:
     alive = as_json(called("status", "t.out", "--json", cwd=tmp_path))
     assert (alive["state"], alive["process"], alive["rows_total"]) == ("running", process.pid, 80)
     assert 0 < alive["rows_done"] < 80
+    limit = time.monotonic() + 60
+    while read_status(tmp_path / "t.out").rows_per_s is None and time.monotonic() < limit:
+        time.sleep(0.02)  # noted a little after the rows are safe
     process.send_signal(signal.SIGKILL)
     process.wait()
     dead = asdict(read_status(tmp_path / "t.out"))
