@@ -16,25 +16,29 @@ numbers and a few for each row in flight.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specbatch.policy.calibration_error import CalibrationError
+from specbatch.policy.evidence import Counts, Trust
 from specbatch.policy.forest import Drafts, Floats, Integers
 from specbatch.rows import Row
 
 SOURCES = 4
 """Sets of up to two drafters that may have proposed a token: none known, first, second, both."""
 
+LAG = 8
+"""Drafts that are learnt from together, once there have been twice as many."""
+
 _DEPTHS, _RANKS = 8, 4  # deeper and lower-ranked tokens share the last cell
 _KNOTS = np.array([0.003, 0.02, 0.07, 0.2, 0.4, 0.6, 0.8, 0.93, 0.98, 0.997])
+_KNOT_ODDS, _KNOT_NUMBERS = np.log(_KNOTS / (1.0 - _KNOTS)), np.arange(len(_KNOTS))
 _PRIOR_SLOPE = 0.7
 _PRIOR_WEIGHT, _CELL_WEIGHT = 10.0, 15.0  # candidates that the layer above counts for
-_MEMORY = 300.0  # candidates per knot that are remembered
 _ROW_WINDOW, _ROW_DOUBT = 12.0, 1.0
 _GROUP_WINDOW, _GROUP_DOUBT = 64.0, 2.0
-_CHANCE = 5.0
 _LEAST = 1e-4
 """No probability is below this, nor above one minus it."""
 
@@ -48,64 +52,88 @@ class Calibration:
 
     def __init__(self, drafter: str = "drafter") -> None:
         groups, cells = 2 * SOURCES, 2 * SOURCES * _DEPTHS * _RANKS
-        self._group_counts, self._cell_counts = _Counts(groups), _Counts(cells)
-        self._group_trust = _Trust(groups, _GROUP_WINDOW, _GROUP_DOUBT)
-        self._row_trust = _Trust(64 * SOURCES, _ROW_WINDOW, _ROW_DOUBT)
+        self._group_counts, self._cell_counts = Counts(groups, len(_KNOTS)), Counts(cells, len(_KNOTS))
+        self._group_trust = Trust(groups, _GROUP_WINDOW, _GROUP_DOUBT)
+        self._row_trust = Trust(64 * SOURCES, _ROW_WINDOW, _ROW_DOUBT)
         self._slots: dict[Row, int] = {}
         self._curves: Floats | None = None
         self._error = CalibrationError(drafter)
+        self._learnt = 0
+        self._pending: list[tuple[Drafts, Sequence[Sequence[int]]]] = []
 
     def conditional(self, drafts: Drafts) -> Floats:
         """Probability that a node is accepted once its parent is, float64 ``[n]``; of siblings 1 at most."""
-        return drafts.forest.capped(self._estimate(drafts)[2])
+        return drafts.forest.capped(self._estimate(self._places(drafts))[2])
 
     def paths(self, drafts: Drafts) -> Floats:
         """f: probability that the whole path to each node is accepted, float64 ``[n]``; 1 for roots."""
         return drafts.forest.paths(self.conditional(drafts))
 
     def learn(self, drafts: Drafts, chosen: Sequence[Sequence[int]]) -> None:
-        """See what the target decided.
+        """Take note of what the target decided; estimates follow after at most ``LAG`` drafts.
+
+        Learning from several steps at once takes hardly longer than from one, which matters where there
+        are few rows. No more may be waiting than half of what is known: the first drafts of a run are
+        learnt from at once.
 
         Args:
-            drafts: All that was proposed, whether it was verified or not.
+            drafts: All that was proposed in a step, whether it was verified or not.
             chosen: For each tree the tokens that the target chose from its root on, in order.
         """
-        nodes, accepted = drafts.forest.reached(chosen)
-        if not len(nodes):
-            return
-        hits = accepted.astype(np.float64)
-        estimates = self._estimate(drafts)
-        depths, sources = drafts.forest.depths[nodes], drafts.sources[nodes]
-        reported = drafts.forest.reported[nodes]
-        self._error.add(sources, depths, (reported, estimates[2][nodes], hits))
-        groups, cells = (index[nodes] for index in _places(drafts))
-        place = _knots(reported)
-        self._group_counts.add(groups, place, hits)
-        self._cell_counts.add(cells, place, hits)
-        self._curves = None
-        top = drafts.forest.ranks[nodes] == 0
-        self._group_trust.add(groups[top], estimates[0][nodes][top], hits[top])
-        slots = self._slots_of(drafts)[nodes][top]
-        self._row_trust.add(slots, estimates[1][nodes][top], hits[top])
+        self._pending.append((drafts, chosen))
+        waiting = sum(len(each.rows) for each, _ in self._pending)
+        if waiting >= min(LAG, 1 + self._learnt // 2):
+            self.catch_up()
 
     def forget(self, row: Row) -> None:
         """A row has left the engine."""
+        self.catch_up()
         slot = self._slots.pop(row, None)
         if slot is not None:
             self._row_trust.clear(slot * SOURCES, SOURCES)
 
     def report(self) -> dict[str, object]:
         """Calibration error by drafter and depth, JSON-ready."""
+        self.catch_up()
         return self._error.report()
 
-    def _estimate(self, drafts: Drafts) -> tuple[Floats, Floats, Floats]:
+    def catch_up(self) -> None:
+        """Learn from all noted steps at once, each compared with the estimates that it was made with."""
+        pending, self._pending = self._pending, []
+        if not pending:
+            return
+        sizes = [len(drafts.rows) for drafts, _ in pending]
+        self._learnt += sum(sizes)
+        drafts = Drafts.joined([drafts for drafts, _ in pending])
+        nodes, accepted = drafts.forest.reached([tokens for _, chosen in pending for tokens in chosen])
+        steps = np.repeat(np.arange(len(pending)), sizes)[drafts.forest.owners[nodes]]
+        hits = accepted.astype(np.float64)
+        places = self._places(drafts).at(nodes)
+        counted, lately, own = self._estimate(places)
+        depths, sources = drafts.forest.depths[nodes], drafts.sources[nodes]
+        self._error.add(sources, depths, (drafts.forest.reported[nodes], own, hits))
+        self._group_counts.add(places.groups, (places.knots, places.shares), hits)
+        self._cell_counts.add(places.cells, (places.knots, places.shares), hits)
+        self._curves = None
+        top = drafts.forest.ranks[nodes] == 0
+        self._group_trust.add(steps[top], places.groups[top], (counted[top], hits[top]))
+        self._row_trust.add(steps[top], places.slots[top], (lately[top], hits[top]))
+
+    def _estimate(self, places: _Places) -> tuple[Floats, Floats, Floats]:
         """Of each node: by counts alone, with what changed lately, and with the row's own record."""
-        groups, cells = _places(drafts)
-        low, share = _knots(drafts.forest.reported)
-        curves = self._table()
-        counted = curves[cells, low] * (1.0 - share) + curves[cells, low + 1] * share
-        lately = _shifted(counted, self._group_trust.shifts()[groups])
-        return counted, lately, _shifted(lately, self._row_trust.shifts()[self._slots_of(drafts)])
+        curves, cells, knots, shares = self._table(), places.cells, places.knots, places.shares
+        counted = curves[cells, knots] * (1.0 - shares) + curves[cells, knots + 1] * shares
+        lately = _shifted(counted, self._group_trust.shifts()[places.groups])
+        return counted, lately, _shifted(lately, self._row_trust.shifts()[places.slots])
+
+    def _places(self, drafts: Drafts) -> _Places:
+        """Where the evidence about each node is kept."""
+        forest = drafts.forest
+        sampled = np.array([row.prompt.params.temperature > 0.0 for row in drafts.rows])[forest.owners]
+        groups = drafts.sources * 2 + sampled
+        depths = np.minimum(np.maximum(forest.depths, 1), _DEPTHS) - 1
+        cells = (groups * _DEPTHS + depths) * _RANKS + np.minimum(forest.ranks, _RANKS - 1)
+        return _Places(groups, cells, self._slots_of(drafts), *_knots(forest.reported))
 
     def _table(self) -> Floats:
         """Acceptance at each knot of each cell, float64 ``[cells, knots]``."""
@@ -128,93 +156,39 @@ class Calibration:
         return np.array(slots)[drafts.forest.owners] * SOURCES + drafts.sources
 
 
-class _Counts:
-    """Candidates and accepted ones at knots of the reported probability, the oldest fading."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Places:
+    """Where the evidence about n nodes is kept, and what their drafter said of them.
 
-    def __init__(self, curves: int) -> None:
-        self.seen = np.zeros((curves, len(_KNOTS)))
-        self._hits = np.zeros_like(self.seen)
-
-    def add(self, curves: Integers, place: tuple[Integers, Floats], hits: Floats) -> None:
-        """Enter candidates between two knots each."""
-        low, share = place
-        for knots, weights in ((low, 1.0 - share), (low + 1, share)):
-            np.add.at(self.seen, (curves, knots), weights)
-            np.add.at(self._hits, (curves, knots), weights * hits)
-        kept = np.minimum(1.0, _MEMORY / np.maximum(self.seen, 1.0))
-        self.seen *= kept
-        self._hits *= kept
-
-    def shrunk(self, above: Floats, weight: float) -> Floats:
-        """Shares of accepted ones, as if ``weight`` candidates more had been as the layer above says."""
-        shares: Floats = (self._hits + weight * above) / (self.seen + weight)
-        return shares
-
-
-class _Trust:
-    """Recent candidates against what was expected of them, as a shift of log odds.
-
-    What chance explains is not believed: with z standard deviations between accepted and expected ones
-    the shift is scaled by ``z² / (z² + 5)``.
-
-    Args:
-        size: Records.
-        window: Candidates of a record that count.
-        doubt: Candidates of each outcome that are added to both sides.
+    Attributes:
+        groups: Drafter and mode, int64 ``[n]``.
+        cells: Depth and rank within those, int64 ``[n]``.
+        slots: The row's record of the drafter, int64 ``[n]``.
+        knots: Knot below the reported probability, int64 ``[n]``.
+        shares: Distance from it as a share of that to the next knot, float64 ``[n]``.
     """
 
-    def __init__(self, size: int, window: float, doubt: float) -> None:
-        self._window, self._doubt = window, doubt
-        self._sums = np.zeros((4, size))  # candidates, accepted, expected, variance of the accepted
-        self._shifts = np.zeros(size)
+    groups: Integers
+    cells: Integers
+    slots: Integers
+    knots: Integers
+    shares: Floats
 
-    def add(self, records: Integers, expected: Floats, hits: Floats) -> None:
-        """Enter candidates; however many there are at once, a record keeps three quarters of what it had."""
-        counts = np.bincount(records, minlength=self._sums.shape[1])
-        self._sums *= np.maximum(0.75, (1.0 - 1.0 / self._window) ** counts)
-        news = (np.ones_like(hits), hits, expected, expected * (1.0 - expected))
-        self._sums += [np.bincount(records, each, minlength=len(counts)) for each in news]
-        seen, accepted, hoped, variance = self._sums
-        surprise = (accepted - hoped) ** 2 / (variance + _LEAST)
-        accepted, hoped, seen = accepted + self._doubt, hoped + self._doubt, seen + 2.0 * self._doubt
-        shifts = np.log(accepted / hoped) - np.log((seen - accepted) / (seen - hoped))
-        self._shifts = shifts * surprise / (surprise + _CHANCE)
-
-    def shifts(self) -> Floats:
-        """By record, float64 ``[size]``."""
-        return self._shifts
-
-    def reserve(self, size: int) -> None:
-        """Have at least so many records."""
-        more = size - len(self._shifts)
-        if more > 0:
-            self._sums = np.pad(self._sums, ((0, 0), (0, more)))
-            self._shifts = np.pad(self._shifts, (0, more))
-
-    def clear(self, first: int, count: int) -> None:
-        """Empty some records."""
-        self._sums[:, first : first + count] = 0.0
-        self._shifts[first : first + count] = 0.0
-
-
-def _places(drafts: Drafts) -> tuple[Integers, Integers]:
-    """Group and cell of each node, int64 ``[n]``."""
-    forest = drafts.forest
-    sampled = np.array([row.prompt.params.temperature > 0.0 for row in drafts.rows])[forest.owners]
-    groups = drafts.sources * 2 + sampled
-    depths = np.clip(forest.depths - 1, 0, _DEPTHS - 1)
-    return groups, (groups * _DEPTHS + depths) * _RANKS + np.minimum(forest.ranks, _RANKS - 1)
+    def at(self, nodes: Integers) -> _Places:
+        """Those of some nodes."""
+        groups, cells, slots = self.groups[nodes], self.cells[nodes], self.slots[nodes]
+        return _Places(groups, cells, slots, self.knots[nodes], self.shares[nodes])
 
 
 def _knots(reported: Floats) -> tuple[Integers, Floats]:
     """Knot below each probability and its distance as a share of that to the next, on the log odds scale."""
-    place = np.interp(_log_odds(reported), _log_odds(_KNOTS), np.arange(len(_KNOTS)))
+    place = np.interp(_log_odds(reported), _KNOT_ODDS, _KNOT_NUMBERS)
     low = np.minimum(place.astype(np.int64), len(_KNOTS) - 2)
     return low, place - low
 
 
 def _log_odds(probabilities: Floats) -> Floats:
-    bounded = np.clip(probabilities, _LEAST, 1.0 - _LEAST)
+    bounded = np.minimum(np.maximum(probabilities, _LEAST), 1.0 - _LEAST)
     odds: NDArray[np.float64] = np.log(bounded / (1.0 - bounded))
     return odds
 

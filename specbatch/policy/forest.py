@@ -122,6 +122,13 @@ class Drafts:
     rows: Sequence[Row]
     sources: Integers
 
+    @classmethod
+    def joined(cls, steps: Sequence[Drafts]) -> Drafts:
+        """What was proposed in several steps, at least one, as if it had been one."""
+        trees = [tree for drafts in steps for tree in drafts.trees]
+        rows = [row for drafts in steps for row in drafts.rows]
+        return cls(trees, rows, np.concatenate([drafts.sources for drafts in steps]))
+
     @cached_property
     def forest(self) -> Forest:
         """The trees side by side."""
@@ -129,12 +136,12 @@ class Drafts:
 
 
 def _depths(parents: Integers) -> Integers:
-    """Edges above each node: how often one can go up from it."""
-    depths = np.zeros(len(parents), dtype=np.int64)
-    here = np.arange(len(parents))
-    while (moved := parents[here] != here).any():
-        depths += moved
-        here = parents[here]
+    """Edges above each node; the part of its path that has been counted doubles every time."""
+    depths: Integers = (parents != np.arange(len(parents))).astype(np.int64)
+    end = parents
+    while (above := depths[end]).any():
+        depths += above
+        end = end[end]
     return depths
 
 
@@ -144,7 +151,9 @@ def _ranks(parents: Integers, depths: Integers, reported: Floats) -> Integers:
     order = np.lexsort((-reported, keys))
     sorted_keys = keys[order]
     places = np.arange(len(order))
-    first = np.maximum.accumulate(np.where(np.diff(sorted_keys, prepend=-2) != 0, places, 0))
+    first = places.copy()  # of the siblings that each stands among
+    first[1:][sorted_keys[1:] == sorted_keys[:-1]] = 0
+    first = np.maximum.accumulate(first)
     ranks = np.empty(len(order), dtype=np.int64)
     ranks[order] = places - first
     return ranks

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbatch.policy.calibration import Calibration
+from specbatch.policy.calibration import LAG, Calibration
+from specbatch.policy.evidence import Trust
 from specbatch.policy.forest import Drafts, Forest
 from specbatch.rows import Prompt, Row, SamplingParams
 from specbatch.tree import TokenTree
@@ -204,3 +205,27 @@ def test_nothing_is_random() -> None:
     assert one.report() == other.report()
     assert estimate(one, row(), 0.4) == estimate(other, row(), 0.4)
     assert json.loads(json.dumps(one.report())) == one.report()
+
+
+def test_there_is_room_for_any_number_of_rows() -> None:
+    calibration, some = Calibration(), [row() for _ in range(200)]
+    candidates = drafts([chain([0.5])] * 200, some)
+    assert len(set(calibration.conditional(candidates)[1::2].tolist())) == 1
+    for _ in range(LAG):
+        calibration.learn(candidates, [[RIGHT]] * 200)
+    assert calibration.conditional(candidates)[-1] > 0.8
+
+
+def test_steps_learnt_from_together_teach_what_they_teach_one_by_one() -> None:
+    """Recent candidates count as if each step had been learnt from by itself."""
+    together, one_by_one = (Trust(6, window=12.0, doubt=1.0) for _ in range(2))
+    random = np.random.default_rng(0)
+    steps = np.sort(random.integers(0, 5, 40))
+    records, hits = random.integers(0, 6, 40), random.integers(0, 2, 40).astype(np.float64)
+    expected = random.uniform(0.1, 0.9, 40)
+    together.add(steps, records, (expected, hits))
+    for step in range(5):
+        here = steps == step
+        one_by_one.add(np.zeros(here.sum(), dtype=np.int64), records[here], (expected[here], hits[here]))
+    np.testing.assert_allclose(together.shifts(), one_by_one.shifts())
+    assert np.unique(together.shifts()).size == 6

@@ -126,6 +126,8 @@ class World:
         if paid:
             self.now += self.machine.draft(len(paid), max(s.width for s in paid), max(s.levels for s in paid))
             trees = self.select(view.rows, shapes, started)
+        else:
+            self.calibration.catch_up()
         drafted = sum(tree.size for tree in trees.values())
         self.now += self.machine.verify(len(view.rows) + drafted, view.prefill)
         self.lengths.append(self.now - started)
