@@ -63,6 +63,11 @@ class Breaking:
         self.name, self.captured = inner.name, inner.captured
         self._inner, self._first, self._vocab, self._broken = inner, first, vocab, False
 
+    def begin(self) -> None:
+        """Passed on."""
+        self._broken = False
+        self._inner.begin()
+
     def observe(self, observed: Sequence[Observed]) -> None:
         """Passed on."""
         self._inner.observe(observed)

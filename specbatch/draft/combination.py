@@ -56,13 +56,18 @@ class FirstThen:
         self.captured = second.captured
         self._first, self._second = first, second
         self._second_cost = second_cost
-        self._delivered = {sampled: _Delivered() for sampled in (False, True)}
-        self._pending: dict[Row, _Pending] = {}
+        self._forget_all()
 
     @property
     def faults(self) -> int:
         """Drafts that either of them left empty because its own output made no sense."""
         return counted_faults(self._first) + counted_faults(self._second)
+
+    def begin(self) -> None:
+        """Both start afresh."""
+        self._forget_all()
+        self._first.begin()
+        self._second.begin()
 
     def observe(self, observed: Sequence[Observed]) -> None:
         """Both see everything."""
@@ -95,6 +100,11 @@ class FirstThen:
         self._settle(row)
         self._first.forget(row)
         self._second.forget(row)
+
+    def _forget_all(self) -> None:
+        """As if nothing had been drafted yet."""
+        self._delivered = {sampled: _Delivered() for sampled in (False, True)}
+        self._pending: dict[Row, _Pending] = {}
 
     def _bar(self, request: DraftRequest) -> float:
         """Promise of the first from which the second is not asked."""

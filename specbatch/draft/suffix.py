@@ -75,16 +75,20 @@ class SuffixDrafter:
 
     def __init__(self, options: SuffixOptions = SuffixOptions()) -> None:
         self._options = options
-        self._index = TokenHistory(options.index_tokens, options.min_match)
-        self._rows: dict[Row, _RowText] = {}
-        self._indexed: OrderedDict[tuple[int, str], int] = OrderedDict()
-        self._own = {sampled: Reliability(OWN_TEXT) for sampled in (False, True)}
-        self._others = {sampled: Reliability(OTHER_OUTPUTS) for sampled in (False, True)}
+        self.begin()
 
     @property
     def num_bytes(self) -> int:
         """Memory of the index and of the texts of rows in flight."""
         return self._index.num_bytes + sum(text.history.num_bytes for text in self._rows.values())
+
+    def begin(self) -> None:
+        """Start with an empty index, and with the assumed hit rates."""
+        self._index = TokenHistory(self._options.index_tokens, self._options.min_match)
+        self._rows: dict[Row, _RowText] = {}
+        self._indexed: OrderedDict[tuple[int, str], int] = OrderedDict()
+        self._own = {sampled: Reliability(OWN_TEXT) for sampled in (False, True)}
+        self._others = {sampled: Reliability(OTHER_OUTPUTS) for sampled in (False, True)}
 
     def observe(self, observed: Sequence[Observed]) -> None:
         """Nothing to do: texts are caught up with when they are asked about."""

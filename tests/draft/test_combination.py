@@ -25,9 +25,13 @@ class Scripted:
     probability: float
     captured: tuple[int, ...] = ()
     faults: int = 0
+    begun: int = 0
     asked: list[list[int]] = field(default_factory=list)
     seen: list[Observed] = field(default_factory=list)
     forgotten: list[Row] = field(default_factory=list)
+
+    def begin(self) -> None:
+        self.begun += 1
 
     def observe(self, observed: Sequence[Observed]) -> None:
         self.seen.extend(observed)
@@ -128,6 +132,19 @@ def test_greedy_and_sampled_rows_are_counted_apart() -> None:
     learn(both, make_row([1], [9], temperature=0.0), [99], 60)
     asked = len(second.asked)
     both.propose([ask(make_row([1], [9], 1, temperature=1.0))])
+    assert len(second.asked) == asked + 1
+
+
+def test_a_run_starts_with_both_afresh_and_without_what_the_second_delivered() -> None:
+    first, second = Scripted("fair", [5, 6, 7, 8], 0.4), head()
+    both = FirstThen(first, second)
+    learn(both, make_row([1], [9]), [99], 60)
+    asked = len(second.asked)
+    both.propose([ask(make_row([1], [9], 1))])
+    assert len(second.asked) == asked
+    both.begin()
+    assert (first.begun, second.begun) == (1, 1)
+    both.propose([ask(make_row([1], [9], 2))])
     assert len(second.asked) == asked + 1
 
 

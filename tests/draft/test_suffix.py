@@ -147,6 +147,19 @@ def test_a_row_that_comes_back_after_preemption_enters_the_index_once() -> None:
     assert paths(later) == {(33,), (33, 34)}
 
 
+def test_a_run_starts_without_what_another_one_wrote_or_taught() -> None:
+    drafter, row = SuffixDrafter(), make_row([4, 5, 6], [4, 5], 0)
+    before = propose(drafter, row)
+    row.output += [9, 4, 5]  # the draft was wrong
+    propose(drafter, row)
+    drafter.forget(row)
+    follower = make_row([1], [9, 4], 1)
+    assert propose(drafter, follower).size
+    drafter.begin()
+    assert not propose(drafter, follower).size
+    assert propose(drafter, make_row([4, 5, 6], [4, 5], 0)) == before
+
+
 def test_a_stranger_can_be_forgotten() -> None:
     drafter = SuffixDrafter()
     drafter.forget(make_row([1], [], 0))
