@@ -127,7 +127,7 @@ class Ledger:
             prefill += self._per_logits if split == end else 0.0
             verify += 0.0 if split == end else self._per_logits
         if item.tree is not None:
-            depths = int(item.tree.depths.sum())
+            depths = sum(item.tree.depths.tolist())
             verify += self._drafted_flops(end, item.drafted, depths)
             self._move_into_pass(row, item.drafted)
         row.target_passes += 1
@@ -161,7 +161,7 @@ class Ledger:
         rejected = item.drafted - accepted
         flops = 0.0
         if rejected and item.tree is not None:
-            depths = int(item.tree.depths.sum()) - accepted * (accepted + 1) // 2
+            depths = sum(item.tree.depths.tolist()) - accepted * (accepted + 1) // 2
             flops = self._drafted_flops(row.cached + item.count, rejected, depths)
         for account in (row.drafts, self.stats.drafts):
             account.accepted += accepted

@@ -10,11 +10,22 @@ Page 0 is never handed out: it stays zero and stands in wherever a table must na
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 NULL_PAGE = 0
 _ROOT = b""
+
+
+def slots_of(pages: Sequence[int], positions: Iterable[int], page_size: int) -> list[int]:
+    """Where the K/V store holds these positions of a row.
+
+    Args:
+        pages: The row's pages in logical order.
+        positions: Each within them.
+        page_size: Tokens in a page.
+    """
+    return [pages[at // page_size] * page_size + at % page_size for at in positions]
 
 
 class PagePool:

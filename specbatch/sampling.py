@@ -18,6 +18,7 @@ from torch import Tensor
 
 from specbatch.randomness import Stream, gumbel
 from specbatch.rows import SamplingParams
+from specbatch.tensors import int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +42,13 @@ class Draw:
         params: The row's sampling parameters.
         stream: The row's randomness.
         position: Absolute position of the token to be chosen.
-        history: Distinct tokens of prompt and output, for the penalty; int64 ``[h]``.
+        history: Distinct tokens of prompt and output, for the penalty.
     """
 
     params: SamplingParams
     stream: Stream
     position: int
-    history: Tensor
+    history: tuple[int, ...]
 
     @property
     def is_plain_greedy(self) -> bool:
@@ -102,16 +103,17 @@ def choose_one(logits: Tensor, draw: Draw) -> int:
     return int(target.tokens[(target.log_weights + noise).argmax()])
 
 
-def penalise(logits: Tensor, history: Tensor, penalty: float) -> Tensor:
+def penalise(logits: Tensor, history: Sequence[int], penalty: float) -> Tensor:
     """Repetition penalty of CTRL (Keskar et al. 2019, section 4.1); a new tensor unless it is 1."""
-    if penalty == 1.0 or not len(history):
+    if penalty == 1.0 or not history:
         return logits
-    seen = logits[history]
+    tokens = int64s(history).to(logits.device)
+    seen = logits[tokens]
     limit = torch.finfo(
         logits.dtype
     ).max  # a penalty near 0 or 1e308 leads beyond, and inf - inf is no number
     moved = torch.where(seen > 0, seen / penalty, seen * penalty).clamp(-limit, limit)
-    return logits.index_copy(0, history, moved)
+    return logits.index_copy(0, tokens, moved)
 
 
 def distribution(logits: Tensor, params: SamplingParams) -> Distribution:

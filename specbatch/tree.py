@@ -94,6 +94,12 @@ class TokenTree:
         return len(self.tokens) - 1
 
     @property
+    def is_chain(self) -> bool:
+        """Whether no node has two children, so that node i stands at depth i."""
+        parents: list[int] = self.parents.tolist()
+        return parents == list(range(-1, self.size))
+
+    @property
     def depths(self) -> NDArray[np.int32]:
         """Edges between the root and each node, int32 ``[n]``."""
         depths = [0]
@@ -126,8 +132,8 @@ class TokenTree:
 
     def child(self, node: int, token: int) -> int | None:
         """The node below this one that carries the token."""
-        found = np.flatnonzero((self.tokens == token) & (self.parents == node))
-        return int(found[0]) if len(found) else None
+        places = zip(self.parents.tolist(), self.tokens.tolist(), strict=True)
+        return next((i for i, place in enumerate(places) if place == (node, token)), None)
 
     def ancestors(self, node: int) -> list[int]:
         """Nodes from depth 1 down to this one, itself included; none for the root."""
@@ -146,9 +152,14 @@ class TokenTree:
         mask[rows, [node for lineage in lineages for node in lineage]] = True
         return mask
 
+    def tokens_of(self, nodes: Sequence[int]) -> list[int]:
+        """Tokens of some nodes."""
+        tokens = self.tokens.tolist()
+        return [tokens[node] for node in nodes]
+
     def path(self, node: int) -> tuple[int, ...]:
         """Tokens from depth 1 down to this node; none for the root."""
-        return tuple(self.tokens[self.ancestors(node)].tolist())
+        return tuple(self.tokens_of(self.ancestors(node)))
 
     def keep(self, nodes: Sequence[int] | NDArray[np.int64]) -> TokenTree:
         """The tree of the root and these nodes, in their present order.
@@ -189,12 +200,12 @@ class TokenTree:
             raise ValueError("a token tree needs as many parents and log probabilities as tokens")
         if self.tokens.dtype.kind != "i" or self.parents.dtype.kind != "i":
             raise ValueError("tokens and parents of a token tree are signed integers")
-        below = self.parents[1:]
-        if self.parents[0] != -1 or (below < 0).any() or (below >= np.arange(1, n)).any():
+        tokens, parents, log_probs = self.tokens.tolist(), self.parents.tolist(), self.log_probs.tolist()
+        if parents[0] != -1 or not all(0 <= parents[node] < node for node in range(1, n)):
             raise ValueError("in a token tree every parent stands before its children")
-        if not (self.log_probs <= 0.0).all() or self.log_probs[0] != 0.0:
+        if log_probs[0] != 0.0 or not all(log_prob <= 0.0 for log_prob in log_probs):
             raise ValueError("a drafted token's log probability is above 0 or not a number")
-        if (self.tokens < 0).any():
+        if min(tokens) < 0:
             raise ValueError("a drafted token is negative")
-        if len(set(zip(self.parents.tolist(), self.tokens.tolist(), strict=True))) != n:
+        if len(set(zip(parents, tokens, strict=True))) != n:
             raise ValueError("two siblings of a token tree carry the same token")

@@ -67,11 +67,11 @@ def walk(tree: TokenTree, choose: Choose) -> Verdict:
         node = child
 
 
-def walk_level_by_level(trees: Sequence[TokenTree], choose: ChooseMany) -> list[Verdict]:
+def walk_level_by_level(trees: Sequence[TokenTree | None], choose: ChooseMany) -> list[Verdict]:
     """Fast twin of :func:`walk` for many trees: one call of ``choose`` for each depth.
 
     Args:
-        trees: One for each row.
+        trees: One for each row; ``None`` where nothing was drafted.
         choose: The target's tokens behind the given nodes, in their order; every tree appears at
             most once in a call, and only visited nodes are ever asked about.
 
@@ -85,7 +85,8 @@ def walk_level_by_level(trees: Sequence[TokenTree], choose: ChooseMany) -> list[
         deeper = []
         for visit, token in zip(visits, choose(visits), strict=True):
             index = visit.tree_index
-            child = None if token is None else trees[index].child(visit.node, token)
+            tree = trees[index]
+            child = None if token is None or tree is None else tree.child(visit.node, token)
             if child is None or token is None:
                 verdicts[index] = Verdict(tuple(paths[index]), token)
             else:

@@ -81,20 +81,20 @@ class RecallExecutor(TableExecutor):
             places = np.concatenate([np.arange(lengths[token]), own])
             yield tuple(tokens[pages[places // self.page_size] + places % self.page_size].tolist())
 
-    def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
-        places = [int(place) for place in logits[:, 0].tolist()]
+    def choose(self, logits: Tensor, places: Sequence[int], draws: Sequence[Draw]) -> list[int | None]:
+        contexts = [int(context) for context in logits[list(places), 0].tolist()]
         chosen: list[int | None] = [
-            self._choose_one(place, draw) for place, draw in zip(places, draws, strict=True)
+            self._choose_one(context, draw) for context, draw in zip(contexts, draws, strict=True)
         ]
         self.calls += 1
         if self.calls % CHECKED == 0:
-            real = torch.stack([self.recall.logits[place] for place in places])
-            assert self.recall.executor.choose(real, draws) == chosen
+            real = torch.stack([self.recall.logits[context] for context in contexts])
+            assert self.recall.executor.choose(real, range(len(real)), draws) == chosen
         return chosen
 
-    def _choose_one(self, place: int, draw: Draw) -> int:
+    def _choose_one(self, context: int, draw: Draw) -> int:
         """What the real executor would choose, without reading all the logits again."""
-        tokens, log_weights = self.recall.target(place, draw.params)
+        tokens, log_weights = self.recall.target(context, draw.params)
         noise = gumbel_of_few(draw.stream, draw.position, tokens)
         return max(zip(map(add, log_weights, noise), tokens, strict=True))[1]
 
@@ -105,9 +105,9 @@ class LenientExecutor(RecallExecutor):
 
     share: float = field(kw_only=True)
 
-    def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
-        chosen = super().choose(logits, draws)
-        for i, (place, draw) in enumerate(zip(logits[:, 0].tolist(), draws, strict=True)):
+    def choose(self, logits: Tensor, places: Sequence[int], draws: Sequence[Draw]) -> list[int | None]:
+        chosen = super().choose(logits, places, draws)
+        for i, (place, draw) in enumerate(zip(logits[list(places), 0].tolist(), draws, strict=True)):
             if draw.stream.key < self.share * 2.0**64:
                 chosen[i] = int(self.recall.logits[int(place)].argmax())
         return chosen
@@ -121,6 +121,9 @@ class FlatterDrafter:
     name: str = "flatter"
     captured: tuple[int, ...] = ()
     known: dict[tuple[int, ...], tuple[list[float], list[int]]] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Nothing to forget."""
 
     def observe(self, observed: Sequence[Observed]) -> None:
         """Nothing to learn."""

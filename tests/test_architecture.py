@@ -33,7 +33,7 @@ LAYERS = (
     ("policy", "draft", "schedule"),
     ("models", "attention", "cache", "ledger"),
     ("text", "table", "sampling", "verify", "hardware", "pages", "step", "progress", "signals", "startup"),
-    ("tree", "randomness", "config", "settings"),
+    ("tree", "tensors", "randomness", "config", "settings"),
     ("rows",),
     ("account", "errors"),
     ("__init__",),

@@ -10,10 +10,8 @@ from specbatch.randomness import Purpose, Stream
 from specbatch.rows import SamplingParams
 from specbatch.sampling import Draw, choose, choose_one, choose_reference, distribution, penalise
 
-NONE = torch.empty(0, dtype=torch.int64)
 
-
-def draw(params: SamplingParams, row: str = "r", history: torch.Tensor = NONE) -> Draw:
+def draw(params: SamplingParams, row: str = "r", history: tuple[int, ...] = ()) -> Draw:
     return Draw(params, Stream.at(0, row, Purpose.TOKEN), 7, history)
 
 
@@ -72,7 +70,7 @@ def test_top_p_grows_its_search_and_agrees_with_a_full_sort() -> None:
 
 def test_penalty_pushes_seen_tokens_down_whatever_their_sign() -> None:
     logits = torch.tensor([2.0, -2.0, 1.0], dtype=torch.float64)
-    out = penalise(logits, torch.tensor([0, 1]), 2.0)
+    out = penalise(logits, (0, 1), 2.0)
     assert out.tolist() == [1.0, -4.0, 1.0]
     assert logits.tolist() == [2.0, -2.0, 1.0]
 
@@ -90,7 +88,7 @@ def test_penalty_pushes_seen_tokens_down_whatever_their_sign() -> None:
 )
 def test_parameters_at_the_edge_of_what_a_float_holds_still_choose_a_token(extreme: SamplingParams) -> None:
     logits = torch.tensor([3.0, -2.0, 0.0, 2.5, -30.0])
-    assert choose_one(logits, draw(extreme, history=torch.tensor([0, 1]))) in range(5)
+    assert choose_one(logits, draw(extreme, history=(0, 1))) in range(5)
 
 
 def test_a_temperature_near_zero_is_greedy() -> None:
@@ -123,7 +121,7 @@ params = st.builds(
 @given(st.lists(params, min_size=1, max_size=9), st.integers(0, 2**31))
 def test_fast_choice_equals_slow_choice_and_ignores_the_batch(rows: list[SamplingParams], seed: int) -> None:
     logits = torch.randn((len(rows), 50), generator=torch.Generator().manual_seed(seed))
-    draws = [draw(p, str(i), torch.tensor([1, 3, 5])) for i, p in enumerate(rows)]
+    draws = [draw(p, str(i), (1, 3, 5)) for i, p in enumerate(rows)]
     chosen = choose(logits, draws)
     assert chosen == choose_reference(logits, draws)
     assert chosen == [choose_one(logits[i], draws[i]) for i in range(len(rows))]

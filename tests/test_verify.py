@@ -19,7 +19,6 @@ from tests.engine.table_model import word_tokenizer
 from tests.trees import VOCAB, trees
 
 STREAM = Stream.at(0, "row", Purpose.TOKEN)
-NO_HISTORY = torch.empty(0, dtype=torch.int64)
 
 
 def text(tree: TokenTree, verdict: Verdict) -> list[int]:
@@ -90,7 +89,7 @@ def test_top_p_applies_before_the_test(tree: TokenTree, seed: int, top_p: float)
     nucleus = set(distribution(row.to(torch.float64), params).tokens.tolist())
 
     def choose(_node: int, path: tuple[int, ...]) -> int:
-        return choose_one(row, Draw(params, STREAM, seed + len(path), NO_HISTORY))
+        return choose_one(row, Draw(params, STREAM, seed + len(path), ()))
 
     assert set(text(tree, walk(tree, choose))) <= nucleus
 

@@ -55,16 +55,18 @@ class FusedAttention:
         return "fused"
 
     def prepare(self, step: Step) -> FusedPass:
-        """Group tokens into gathers: a row's prompt chunk shares its keys, other tokens have their own."""
+        """Group tokens into gathers: a row's prompt chunk shares its keys, other tokens have their own.
+
+        Drafted tokens are no part of a chunk: NaN in their values would reach the text before them.
+        """
         counts: list[int] = step.key_counts.tolist()
-        extras: list[int] = step.extra_offsets.diff().tolist()
         by_length: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         gathers: list[Gather] = []
         for row, (first, end) in enumerate(pairwise(step.row_starts)):
-            chunk = [token for token in range(first, end) if not extras[token]]
+            chunk = range(first, step.text_ends[row])
             if len(chunk) > 1:
                 gathers.append(_gather_chunk(step, row, chunk, _padded(counts[chunk[-1]])))
-            for token in range(first + (len(chunk) if len(chunk) > 1 else 0), end):
+            for token in range(chunk.stop if len(chunk) > 1 else first, end):
                 by_length[_padded(counts[token])].append((token, row))
         for padded, singles in by_length.items():
             size = max(1, GATHERED_KEYS // padded)
@@ -105,10 +107,10 @@ def _padded(keys: int) -> int:
     return -(-keys // KEY_BLOCK) * KEY_BLOCK
 
 
-def _gather_chunk(step: Step, row: int, chunk: list[int], padded: int) -> Gather:
+def _gather_chunk(step: Step, row: int, chunk: range, padded: int) -> Gather:
     """Committed tokens of one row (a prefill chunk) share its keys: those of the last of them."""
-    tokens = torch.tensor(chunk, device=step.tokens.device)
-    slots = _slots(step, chunk[-1:], [row], padded)
+    tokens = torch.arange(chunk.start, chunk.stop, device=step.tokens.device)
+    slots = _slots(step, [chunk[-1]], [row], padded)
     return Gather(tokens, slots, 1, _mask(step.key_counts[tokens], padded))
 
 

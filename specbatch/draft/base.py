@@ -12,7 +12,6 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from specbatch.randomness import Stream
 from specbatch.rows import Row
@@ -91,7 +90,7 @@ class Observed:
 
     row: Row
     first: int
-    features: Tensor | None
+    features: NDArray[np.float32] | None
 
     @property
     def count(self) -> int:
@@ -110,6 +109,14 @@ class Drafter(Protocol):
     @property
     def captured(self) -> tuple[int, ...]:
         """Target layers whose inputs it wants to observe, in that order; ``()`` for none."""
+        ...
+
+    def begin(self) -> None:
+        """Start afresh: a run must not profit from what another one wrote, nor suffer from it.
+
+        Called before anything else of a run. Nothing of the rows before is known from here on, and no
+        page of the target holds what it held.
+        """
         ...
 
     def observe(self, observed: Sequence[Observed]) -> None:

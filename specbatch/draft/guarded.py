@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
-
-import numpy as np
+from typing import TypeVar
 
 from specbatch.draft.base import Draft, Drafter, DraftRequest, Observed
 from specbatch.rows import Row
@@ -20,19 +18,13 @@ _LONGEST_MESSAGE = 200
 T = TypeVar("T")
 
 
-@runtime_checkable
-class CountsFaults(Protocol):
-    """A drafter that leaves rows without a draft when its own output makes no sense, and counts them."""
-
-    @property
-    def faults(self) -> int:
-        """How many drafts so far."""
-        ...
-
-
 def counted_faults(drafter: Drafter) -> int:
-    """What a drafter has counted itself; 0 for one that counts nothing."""
-    return drafter.faults if isinstance(drafter, CountsFaults) else 0
+    """How many rows a drafter has left without a draft because its own output made no sense.
+
+    It says so in an attribute ``faults``; one without it counts nothing.
+    """
+    faults: int = getattr(drafter, "faults", 0)
+    return faults
 
 
 class GuardedDrafter:
@@ -81,6 +73,10 @@ class GuardedDrafter:
         times = "once" if count == 1 else f"{count} times"
         off = f" and was switched off after {self._limit} failures in a row" if self.switched_off else ""
         return f"drafter '{self.name}' failed {times}{off}; the first time: {self._first}"
+
+    def begin(self) -> None:
+        """Pass on that a run starts."""
+        self._attempt("begin", self._inner.begin, None)
 
     def observe(self, observed: Sequence[Observed]) -> None:
         """Pass on what the target stored."""
@@ -153,14 +149,15 @@ def _check(request: DraftRequest, draft: Draft, vocab_size: int) -> None:
     if not isinstance(draft, Draft) or not isinstance(draft.tree, TokenTree):
         raise ValueError(f"a {type(draft).__name__} that is no draft")
     tokens = draft.tree.tokens
-    if not np.issubdtype(tokens.dtype, np.integer):
+    if tokens.dtype.kind != "i":
         raise ValueError(f"tokens of type {tokens.dtype}")
     draft.tree.check()
+    first, largest = tokens.item(0), int(tokens.max())
     last = request.row.token(request.row.committed - 1)
-    if tokens[0] != last:
-        raise ValueError(f"the root is token {tokens[0]}, the row ends with {last}")
-    if tokens.max() >= vocab_size:
-        raise ValueError(f"token {tokens.max()} is beyond the vocabulary of {vocab_size}")
+    if first != last:
+        raise ValueError(f"the root is token {first}, the row ends with {last}")
+    if largest >= vocab_size:
+        raise ValueError(f"token {largest} is beyond the vocabulary of {vocab_size}")
     if draft.sources is not None and draft.sources.shape != tokens.shape:
         raise ValueError(f"sources of {len(draft.sources)} nodes for a tree of {len(tokens)}")
     if not (draft.passes >= 0 and 0.0 <= draft.flops < math.inf and draft.discarded >= 0):

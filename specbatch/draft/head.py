@@ -12,8 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
+import numpy as np
 import torch
-from specbatch_kernels.cpu import DraftBatch, DraftOutputs, KvCache, advise_large_pages
+from numpy.typing import NDArray
+from specbatch_kernels.cpu import ChainLevels, DraftBatch, DraftOutputs, KvCache, advise_large_pages
+from torch import Tensor
 
 from specbatch.cache import KVStore
 from specbatch.draft.base import Draft, DraftRequest, Observed
@@ -23,6 +26,7 @@ from specbatch.draft.head_growth import Growth, drafted_levels
 from specbatch.draft.head_memory import FeatureMemory
 from specbatch.draft.head_runner import HeadRunner
 from specbatch.rows import Row
+from specbatch.tensors import float64s, int64s, room
 from specbatch.tree import TokenTree
 
 MAX_ENTRIES = 512
@@ -59,7 +63,14 @@ class HeadDrafter:
         if runner.device.type == "cpu":
             advise_large_pages(self._store.keys)
             advise_large_pages(self._store.values)
-        self._memory = FeatureMemory(num_pages, page_size, (len(config.captured), config.hidden))
+        self._num_pages = num_pages
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget all features; what is stored is overwritten before it is read again."""
+        config = self._runner.config
+        shape = len(config.captured), config.hidden
+        self._memory = FeatureMemory(self._num_pages, self._store.page_size, shape)
 
     def observe(self, observed: Sequence[Observed]) -> None:
         """Keep the features, and catch up with rows that are many tokens ahead (prompts)."""
@@ -122,15 +133,17 @@ class HeadDrafter:
         """Draft chains of any lengths, all levels in one call."""
         growths, table = self._growths(requests)
         growths.sort(key=lambda growth: -growth.levels)
-        batch = self._text(growths, table)
         chain = chain_levels(growths, table)
-        noise = [
-            g.noise(level) for level in range(len(chain.counts) + 1) for g in growths if g.levels > level
+        batch = self._text(growths, table, chain)
+        nodes = [
+            (growth, depth)
+            for depth, count in enumerate((len(growths), *chain.counts))
+            for growth in growths[:count]
         ]
-        heat = [g.temperature for level in range(len(chain.counts) + 1) for g in growths if g.levels > level]
-        outputs = self._outputs(heat, noise, 1)
-        self._run(replace(batch, chain=chain), outputs)
-        ids, log_probs = outputs.ids[:, 0].tolist(), outputs.log_probs[:, 0].tolist()
+        outputs = self._outputs(nodes, 1)
+        self._run(batch, outputs)
+        ids = [best for (best,) in outputs.ids.tolist()]
+        log_probs = [best for (best,) in outputs.log_probs.tolist()]
         starts = [0, *accumulate((len(growths), *chain.counts))]
         drafts = {}
         for i, growth in enumerate(growths):
@@ -141,8 +154,7 @@ class HeadDrafter:
             tokens = [ids[place] for place in places]
             tree = None
             if min(tokens) >= 0:
-                token = growth.row.token(growth.committed - 1)
-                tree = TokenTree.chain(token, tokens, [log_probs[place] for place in places])
+                tree = TokenTree.chain(growth.token, tokens, [log_probs[place] for place in places])
             drafts[growth.row] = self._finish(growth, tree, sum(token >= 0 for token in tokens))
         return drafts
 
@@ -155,26 +167,28 @@ class HeadDrafter:
             self._memory.mark_stored(growth.row)
         active = self._advance(growths, outputs)
         while active:
-            entries, index = Entries(), []
+            entries, index = Entries(table), []
             for growth in active:
                 index.extend(growth.add_frontier(entries))
                 growth.charge_nodes(self._runner.config, growth.size, growth.depth)
             previous, outputs = outputs, self._level_outputs(active)
-            nodes = entries.batch(table, torch.arange(len(entries)))
-            self._run(replace(nodes, states=previous.states, state_index=torch.tensor(index)), outputs)
+            nodes = entries.batch(range(len(entries)))
+            self._run(replace(nodes, states=previous.states, state_index=int64s(index)), outputs)
             active = self._advance(active, outputs)
         return {g.row: self._finish(g, None if g.failed else g.tree(), g.produced) for g in growths}
 
-    def _text(self, growths: Sequence[Growth], table: PageTable) -> DraftBatch:
+    def _text(
+        self, growths: Sequence[Growth], table: PageTable, chain: ChainLevels | None = None
+    ) -> DraftBatch:
         """Entries of what is not stored of each row; the last of each predicts."""
-        entries, features, ends = Entries(), [], []
+        entries, features, ends = Entries(table), [], []
         for growth in growths:
             first, tokens, own = self._memory.pending(growth.row)
             entries.add_text(growth.index, first, tokens)
             features.append(own)
             ends.append(len(entries) - 1)
             growth.charge_text(self._runner.config, len(tokens), first)
-        return replace(entries.batch(table, torch.tensor(ends)), features=torch.cat(features))
+        return entries.batch(ends, _joined(features), chain)
 
     def _advance(self, growths: Sequence[Growth], outputs: DraftOutputs) -> list[Growth]:
         """Hang a pass's candidates into the trees; those that go on are returned."""
@@ -200,38 +214,42 @@ class HeadDrafter:
 
     def _catch_up(self, spans: Sequence[tuple[Row, int, int]]) -> None:
         """Compute and store entries of committed tokens ``[first, end)`` of rows."""
-        entries, features = Entries(), []
-        table = PageTable.of([row.pages for row, _, _ in spans], self._store.page_size)
+        entries = Entries(PageTable.of([row.pages for row, _, _ in spans], self._store.page_size))
+        features = []
         for index, (row, first, end) in enumerate(spans):
             tokens, own = self._memory.take(row, first, end)
             entries.add_text(index, first, tokens)
             features.append(own)
-        batch = entries.batch(table, torch.zeros(0, dtype=torch.int64))
-        self._run(replace(batch, features=torch.cat(features)), self._outputs([], [], 1))
+        self._run(entries.batch([], _joined(features)), self._outputs([], 1))
         for row, first, end in spans:
             self._memory.mark_stored(row, end)
             self._memory.owe(row, Growth.text_flops(self._runner.config, end - first, first))
 
     def _level_outputs(self, growths: Sequence[Growth]) -> DraftOutputs:
         """Room for the candidates of all nodes that are expanded in a pass."""
-        heat = [temperature for growth in growths for temperature in [growth.temperature] * growth.size]
-        noise = [state for growth in growths for state in [growth.noise(growth.depth)] * growth.size]
-        return self._outputs(heat, noise, max(growth.width for growth in growths))
+        nodes = [(growth, growth.depth) for growth in growths for _ in range(growth.size)]
+        return self._outputs(nodes, max(growth.width for growth in growths))
 
-    def _outputs(self, heat: Sequence[float], noise: Sequence[int], width: int) -> DraftOutputs:
-        wanted = len(noise)
+    def _outputs(self, nodes: Sequence[tuple[Growth, int]], width: int) -> DraftOutputs:
+        """Room for the candidates of nodes, given with their depths."""
+        wanted = len(nodes)
         return DraftOutputs(
-            temperature=torch.tensor(heat, dtype=torch.float64),
-            noise=torch.tensor(noise, dtype=torch.int64),
-            states=torch.empty((wanted, self._runner.config.hidden)),
-            ids=torch.empty((wanted, width), dtype=torch.int64),
-            log_probs=torch.empty((wanted, width), dtype=torch.float64),
-            scores=torch.empty((wanted, width), dtype=torch.float64),
+            temperature=float64s([growth.temperature for growth, _ in nodes]),
+            noise=int64s([growth.noise(depth) for growth, depth in nodes]),
+            states=room((wanted, self._runner.config.hidden), np.float32),
+            ids=room((wanted, width), np.int64),
+            log_probs=room((wanted, width), np.float64),
+            scores=room((wanted, width), np.float64),
         )
 
     def _run(self, batch: DraftBatch, outputs: DraftOutputs) -> None:
         cache = KvCache(self._store.keys[0], self._store.values[0], self._store.page_size)
         self._runner.run(batch, cache, outputs)
+
+
+def _joined(features: Sequence[NDArray[np.float32]]) -> Tensor:
+    """Features of several rows one after another."""
+    return torch.from_numpy(np.ascontiguousarray(np.concatenate(features)))
 
 
 def _root(row: Row) -> TokenTree:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from specbatch.draft.base import DraftRequest
+from specbatch.draft.base import DraftRequest, TreeShape
 from specbatch.draft.head_beam import Beam, Floats, Ints
 from specbatch.draft.head_entries import Entries
 from specbatch.draft.head_weights import HeadConfig
@@ -40,6 +38,7 @@ class Growth:
     Attributes:
         levels: Those that can be drafted.
         committed: Tokens of the row.
+        token: The last of them.
         place: Row position at which the next expanded node is stored.
         failed: The head's output was not finite.
         passes: Passes the row took part in.
@@ -54,8 +53,9 @@ class Growth:
         self.levels, self.committed = levels, request.row.committed
         self.place = max(len(request.row.pages) * page_size, self.committed)
         self._stream = request.stream
-        shape = replace(request.shape, levels=levels)
-        self._beam = Beam(request.row.token(self.committed - 1), shape, self.temperature > 0)
+        shape = TreeShape(levels, request.shape.width, request.shape.nodes)
+        self.token = request.row.token(self.committed - 1)
+        self._beam = Beam(self.token, shape, self.temperature > 0)
         self._lineages: dict[int, list[int]] = {0: []}
         self._states: dict[int, int] = {}
 

@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from specbatch.draft.base import Observed
 from specbatch.rows import Row
@@ -26,7 +25,7 @@ class _Known:
     """
 
     first: int
-    features: Tensor
+    features: NDArray[np.float32]
     stored: int
     passes: int = 0
     flops: float = 0.0
@@ -52,20 +51,19 @@ class FeatureMemory:
     def __init__(self, num_pages: int, page_size: int, shape: tuple[int, int]) -> None:
         self._page_size = page_size
         self._known: dict[Row, _Known] = {}
-        # As zeros that cost nothing until they are used; torch.zeros writes them all.
-        self._tails = torch.from_numpy(np.zeros((num_pages, *shape), dtype=np.float32))
+        self._tails = np.zeros((num_pages, *shape), dtype=np.float32)
         assert math.prod(shape) > 0, "a head reads at least one layer"
 
     def add(self, observed: Observed) -> None:
         """Remember features of tokens the target has just stored."""
         if observed.features is None:
             return
-        row, features = observed.row, observed.features.to("cpu", torch.float32)
+        row, features = observed.row, observed.features
         known = self._known.get(row)
         if known is None or known.end != observed.first + 1:
             known = self._start(row, observed.first)
         done = max(0, min(known.stored, known.end) - known.first)
-        known.features = torch.cat((known.features[done:], features))
+        known.features = np.concatenate((known.features[done:], features))
         known.first += done
         for place in range(observed.first // self._page_size, row.cached // self._page_size):
             last = (place + 1) * self._page_size - 1
@@ -95,13 +93,12 @@ class FeatureMemory:
         known = self._known[row]
         return known.stored, known.end - 1
 
-    def take(self, row: Row, first: int, end: int) -> tuple[list[int], Tensor]:
+    def take(self, row: Row, first: int, end: int) -> tuple[list[int], NDArray[np.float32]]:
         """Tokens and features of entries ``first … end - 1``."""
         known = self._known[row]
-        tokens = [row.token(position) for position in range(first, end)]
-        return tokens, known.features[first - known.first : end - known.first]
+        return row.tokens(first, end), known.features[first - known.first : end - known.first]
 
-    def pending(self, row: Row) -> tuple[int, list[int], Tensor]:
+    def pending(self, row: Row) -> tuple[int, list[int], NDArray[np.float32]]:
         """First position, tokens and features of what is not stored, the last committed token's at least."""
         first = min(self._known[row].stored, row.committed - 1)
         return first, *self.take(row, first, row.committed)
@@ -129,10 +126,11 @@ class FeatureMemory:
         known = self._known[row] = _Known(first, self._before(row, first), first)
         return known
 
-    def _before(self, row: Row, first: int) -> Tensor:
+    def _before(self, row: Row, first: int) -> NDArray[np.float32]:
         """Features of the token before ``first``: ``[1, F, hidden]``, zeros where none are known."""
         if first > 0 and first % self._page_size == 0:
-            tail = self._tails[row.pages[first // self._page_size - 1]]
-            if bool(tail.isfinite().all()):
-                return tail.unsqueeze(0).clone()
-        return torch.zeros((1, *self._tails.shape[1:]))
+            page = row.pages[first // self._page_size - 1]
+            tail = self._tails[page : page + 1].copy()
+            if np.isfinite(tail).all():
+                return tail
+        return np.zeros((1, *self._tails.shape[1:]), dtype=np.float32)

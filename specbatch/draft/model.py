@@ -94,8 +94,12 @@ class ModelDrafter:
         self._vocab_size = min(vocab_size, config.vocab_size)
         self._page_size = store.page_size
         self._scratch = range(store.num_pages - scratch_pages, store.num_pages)
-        self._stored = StoredText(store.page_size)
         self._costs = Costs.of(config)
+        self.begin()
+
+    def begin(self) -> None:
+        """Believe no page of the store, and owe nothing."""
+        self._stored = StoredText(self._page_size)
         self._owed: dict[Row, tuple[int, float]] = {}
 
     def observe(self, observed: Sequence[Observed]) -> None:
@@ -131,11 +135,10 @@ class ModelDrafter:
             if row.committed - first > _AT_ONCE:
                 spans += [(row, at, min(end, at + MAX_TOKENS)) for at in range(first, end, MAX_TOKENS)]
         for batch in _batches(spans):
-            entries = Entries()
+            entries = Entries(PageTable.of([row.pages for row, _, _ in batch], self._page_size))
             for index, (row, first, end) in enumerate(batch):
                 entries.add_text(index, first, row.tokens(first, end))
-            table = PageTable.of([row.pages for row, _, _ in batch], self._page_size)
-            self._executor.forward(step_of(entries, table, []))
+            self._executor.forward(step_of(entries, []))
             for row, first, end in batch:
                 self._stored.mark(row, first, end)
                 passes, flops = self._owed.get(row, (0, 0.0))
@@ -172,18 +175,18 @@ class ModelDrafter:
             used += need
             growths.append(self._growth(index, request, len(pages[-1]) * self._page_size))
         table = PageTable.of(pages, self._page_size)
-        entries, wanted = Entries(), []
+        entries, wanted = Entries(table), []
         starts = [self._stored.stored(growth.row) for growth in growths]
         for growth, first in zip(growths, starts, strict=True):
             wanted += growth.add_text(entries, first)
-        self._run(entries, table, wanted, growths)
+        self._run(entries, wanted, growths)
         for growth, first in zip(growths, starts, strict=True):
             self._stored.mark(growth.row, first, growth.row.committed)
         while active := [growth for growth in growths if growth.size]:
-            entries, wanted = Entries(), []
+            entries, wanted = Entries(table), []
             for growth in active:
                 wanted += growth.add_frontier(entries)
-            self._run(entries, table, wanted, active)
+            self._run(entries, wanted, active)
         return [self._finish(growth) for growth in growths]
 
     def _growth(self, index: int, request: DraftRequest, places: int) -> Growth:
@@ -194,11 +197,9 @@ class ModelDrafter:
         levels = min(shape.levels, 1 + expanded, self._config.max_context - row.committed + 1)
         return Growth(index, request, levels, first_place, self._costs)
 
-    def _run(
-        self, entries: Entries, table: PageTable, wanted: Sequence[int], growths: Sequence[Growth]
-    ) -> None:
+    def _run(self, entries: Entries, wanted: Sequence[int], growths: Sequence[Growth]) -> None:
         """One pass, and a level more for each of the trees."""
-        logits = self._executor.forward(step_of(entries, table, wanted)).logits[:, : self._vocab_size]
+        logits = self._executor.forward(step_of(entries, wanted)).logits[:, : self._vocab_size]
         sizes = [growth.size for growth in growths]
         for growth, own in zip(growths, torch.split(logits, sizes), strict=True):
             growth.take(own)

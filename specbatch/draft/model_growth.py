@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from specbatch.draft.base import DraftRequest
+from specbatch.draft.base import DraftRequest, TreeShape
 from specbatch.draft.head_beam import Beam, Floats, Ints
-from specbatch.draft.head_entries import Entries, PageTable
+from specbatch.draft.head_entries import Entries
 from specbatch.models.config import ModelConfig
 from specbatch.randomness import gumbel
 from specbatch.step import Step
@@ -76,7 +76,7 @@ class Growth:
         self._temperature = request.row.prompt.params.temperature
         self._root = request.row.committed - 1
         self._costs = costs
-        shape = replace(request.shape, levels=levels)
+        shape = TreeShape(levels, request.shape.width, request.shape.nodes)
         self._beam = Beam(self.row.token(self._root), shape, self._temperature > 0.0)
         self._next_place = first_place
         self._lineages: dict[int, list[int]] = {0: []}
@@ -145,27 +145,29 @@ class Growth:
         self.flops += flops + self.size * self._costs.per_logits
 
 
-def step_of(entries: Entries, table: PageTable, wanted: Sequence[int]) -> Step:
+def step_of(entries: Entries, wanted: Sequence[int]) -> Step:
     """A pass over entries, as executors take it.
 
     Args:
-        entries: In the order of their rows.
-        table: Pages of all rows; those without entries take no part.
+        entries: In the order of their rows; rows of the table without entries take no part.
         wanted: Entries whose logits are due.
     """
-    batch = entries.batch(table, torch.tensor(wanted, dtype=torch.int64))
+    batch = entries.batch(wanted)
     placement, keys = batch.placement, batch.keys
-    counts = np.bincount(entries.rows, minlength=len(table.pages))
+    rows, nodes = np.array(entries.rows), np.array(entries.extra_counts) > 0
+    starts = np.searchsorted(rows, np.arange(len(entries.table.rows) + 1))
+    drafted = np.bincount(rows[nodes], minlength=len(entries.table.rows))
     return Step(
         tokens=batch.tokens,
         positions=placement.positions,
         slots=placement.slots,
-        row_starts=(0, *np.cumsum(counts).tolist()),
-        page_table=torch.from_numpy(table.pages.astype(np.int64)),
-        page_size=table.page_size,
+        row_starts=tuple(starts.tolist()),
+        text_ends=tuple((starts[1:] - drafted).tolist()),
+        token_rows=keys.token_row,
+        page_table=keys.page_table,
+        page_size=entries.table.page_size,
         wanted=batch.wanted,
         context_len=keys.context_len,
         extra_offsets=keys.extra_offsets,
         extra_positions=keys.extra_positions,
-        linear=not entries.extras,
     )

@@ -14,7 +14,7 @@ from specbatch_kernels.cpu import (
     KvCache,
     PackedDecoder,
     Placement,
-    SamplingRows,
+    SamplingRow,
     ThreadPool,
     decoder_pass,
     sample,
@@ -51,51 +51,43 @@ class CompiledExecutor:
         cache = KvCache(self.store.keys, self.store.values, self.store.page_size)
         parts = self.decoder.parts
         logits = self.logits.rows(len(step.wanted), parts.head.rows)
-        features = None
-        if parts.captured:
-            features = torch.empty((len(parts.captured), step.num_tokens, self.decoder.hidden))
-        decoder_pass(self.decoder, batch, cache, DecoderOutputs(logits, features), self.pool)
+        if not parts.captured:
+            decoder_pass(self.decoder, batch, cache, DecoderOutputs(logits), self.pool)
+            return PassOutput(logits)
+        shape = (len(parts.captured), step.num_tokens, self.decoder.hidden)
+        features = np.empty(shape, dtype=np.float32)
+        outputs = DecoderOutputs(logits, torch.from_numpy(features))
+        decoder_pass(self.decoder, batch, cache, outputs, self.pool)
         return PassOutput(logits, features)
 
-    def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
-        """The next token of every row of logits; see :func:`specbatch.sampling.choose`."""
-        chosen = torch.empty(len(draws), dtype=torch.int64)
-        sample(logits, sampling_rows(draws), chosen, self.pool)
-        return [None if token < 0 else token for token in chosen.tolist()]
+    def choose(self, logits: Tensor, places: Sequence[int], draws: Sequence[Draw]) -> list[int | None]:
+        """The next token behind some rows of logits; see :func:`specbatch.sampling.choose`."""
+        rows = [sampling_row(place, draw) for place, draw in zip(places, draws, strict=True)]
+        return [None if token < 0 else token for token in sample(logits, rows, self.pool)]
 
 
-def sampling_rows(draws: Sequence[Draw]) -> SamplingRows:
-    """How every row samples, as the kernels take it."""
-    params = [draw.params for draw in draws]
-    lengths = [0, *(len(draw.history) for draw in draws)]
-    greedy = [each.temperature == 0.0 for each in params]  # its noise is 0: no state is looked up
-    states = [0 if g else draw.stream.state(draw.position) for g, draw in zip(greedy, draws, strict=True)]
-    return SamplingRows(
-        temperature=torch.tensor([each.temperature for each in params], dtype=torch.float64),
-        penalty=torch.tensor([each.repetition_penalty for each in params], dtype=torch.float64),
-        top_p=torch.tensor([each.top_p for each in params], dtype=torch.float64),
-        min_p=torch.tensor([each.min_p for each in params], dtype=torch.float64),
-        top_k=torch.tensor([each.top_k for each in params], dtype=torch.int64),
-        state=torch.from_numpy(np.array(states, dtype=np.uint64).view(np.int64)),
-        history_offsets=torch.tensor(lengths).cumsum(0),
-        history=torch.cat([draw.history for draw in draws]),
+def sampling_row(place: int, draw: Draw) -> SamplingRow:
+    """How the token behind a row of logits is chosen, as the kernels take it."""
+    params = draw.params
+    return SamplingRow(
+        place,
+        temperature=params.temperature,
+        penalty=params.repetition_penalty,
+        top_p=params.top_p,
+        min_p=params.min_p,
+        top_k=params.top_k,
+        # A greedy row's noise is 0: no state is looked up.
+        state=0 if params.temperature == 0.0 else draw.stream.state(draw.position),
+        history=draw.history,
     )
 
 
 def attention_keys(step: Step) -> AttentionKeys:
-    """Which keys every token of a step attends to, as the kernels take it.
-
-    The kernels share the loads of all keys between tokens that have a context only, so where no tree
-    branches the drafted tokens are given to them as one.
-    """
-    counts = torch.tensor(step.row_starts).diff()
-    context, offsets, extra = step.context_len, step.extra_offsets, step.extra_positions
-    if step.linear:
-        context, offsets, extra = step.key_counts, torch.zeros_like(offsets), extra[:0]
+    """Which keys every token of a step attends to, as the kernels take it."""
     return AttentionKeys(
-        page_table=step.page_table.to(torch.int32),
-        token_row=torch.repeat_interleave(torch.arange(len(counts), dtype=torch.int32), counts),
-        context_len=context,
-        extra_offsets=offsets,
-        extra_positions=extra,
+        page_table=step.page_table,
+        token_row=step.token_rows,
+        context_len=step.context_len,
+        extra_offsets=step.extra_offsets,
+        extra_positions=step.extra_positions,
     )

@@ -15,6 +15,7 @@ from specbatch.hardware.threads import one_thread
 from specbatch.models.decoder import Decoder
 from specbatch.sampling import Draw, choose
 from specbatch.step import PassOutput, Step
+from specbatch.tensors import int64s
 
 
 class Executor(Protocol):
@@ -29,8 +30,14 @@ class Executor(Protocol):
         """One target pass; its logits may be overwritten by the next one."""
         ...
 
-    def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
-        """The next token of every row of logits; see :func:`specbatch.sampling.choose`."""
+    def choose(self, logits: Tensor, places: Sequence[int], draws: Sequence[Draw]) -> list[int | None]:
+        """The next token behind some rows of logits; see :func:`specbatch.sampling.choose`.
+
+        Args:
+            logits: Of the last pass, float32 ``[wanted, vocab]``.
+            places: Rows of them.
+            draws: How the token behind each is chosen, as many.
+        """
         ...
 
 
@@ -49,7 +56,7 @@ class TorchExecutor:
         return self.decoder.forward(here, self.store, self.attention)
 
     @torch.inference_mode()
-    def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
-        """The next token of every row of logits; see :func:`specbatch.sampling.choose`."""
+    def choose(self, logits: Tensor, places: Sequence[int], draws: Sequence[Draw]) -> list[int | None]:
+        """The next token behind some rows of logits; see :func:`specbatch.sampling.choose`."""
         with one_thread():
-            return choose(logits, draws)
+            return choose(logits[int64s(places)], draws)

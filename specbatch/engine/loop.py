@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-
-import torch
 
 from specbatch.config import JobConfig
 from specbatch.draft.base import Drafter
@@ -19,7 +15,7 @@ from specbatch.engine.executor import Executor
 from specbatch.engine.feed import Feed, Host
 from specbatch.engine.oversight import Oversight
 from specbatch.engine.speculation import Speculator, observed
-from specbatch.engine.timing import observe_pass
+from specbatch.engine.timing import Timed, observe_pass
 from specbatch.engine.verification import Verifier, accepted_moves
 from specbatch.errors import RowFault
 from specbatch.hardware.corrected import CorrectedCosts
@@ -36,8 +32,6 @@ from specbatch.schedule.scheduler import Limits, Scheduler
 from specbatch.step import PassOutput, Step, Work, build_step
 from specbatch.text.tokenizer import Tokenizer
 from specbatch.verify import Verdict
-
-_NO_HISTORY = torch.empty(0, dtype=torch.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +94,7 @@ class Loop:
         if target.drafter is not None and self._policy.largest is not None:
             self.stats.drafter = name
             drafter = GuardedDrafter(target.drafter, target.config.vocab_size)
+            drafter.begin()
             budget = min(job.draft_budget, target.max_drafted)
             self._speculator = Speculator(self._policy, drafter, budget, self._ledger, calibration, host.now)
 
@@ -202,9 +197,9 @@ class Loop:
     def _draw(self, row: Row, path: tuple[int, ...]) -> Draw:
         """How the token behind the row's committed ones and these is chosen."""
         params = row.prompt.params
-        history = _NO_HISTORY
+        history: tuple[int, ...] = ()
         if params.repetition_penalty != 1.0:
-            history = torch.tensor(sorted({*row.prompt.token_ids, *row.output, *path}))
+            history = tuple(sorted({*row.prompt.token_ids, *row.output, *path}))
         stream = self._voices[row.prompt.row_index].stream
         return Draw(params, stream, row.committed + len(path), history)
 
@@ -224,7 +219,7 @@ class Loop:
     def _settle(self, item: Work, verdict: Verdict, now: float) -> None:
         """Commit what the target chose for a row, and end the row where that is its last."""
         row, voice = item.row, self._voices[item.row.prompt.row_index]
-        tokens = [] if item.tree is None else item.tree.tokens[list(verdict.path)].tolist()
+        tokens = [] if item.tree is None else item.tree.tokens_of(verdict.path)
         tokens += [] if verdict.bonus is None else [verdict.bonus]
         own = self._pool.exclusive(row.pages) if verdict.bonus is None else []
         before = len(row.output)
@@ -286,8 +281,5 @@ class Loop:
         tokens, owners = self.stats.output_tokens, self._oversight.quotas.tokens
         self._host.tick(Snapshot("running", len(scheduler.running), waiting, tokens, owners))
 
-    @contextmanager
-    def _timed(self, field: str) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        setattr(self.stats, field, getattr(self.stats, field) + time.perf_counter() - started)
+    def _timed(self, field: str) -> Timed:
+        return Timed(self.stats, field)

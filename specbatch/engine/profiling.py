@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
-import torch
 
 from specbatch.draft.base import Drafter, DraftRequest, Observed, TreeShape
 from specbatch.draft.guarded import GuardedDrafter
@@ -190,11 +189,8 @@ class _Bench:
         """A target pass, and the choice of each row's next token, which waits for the device."""
         executor, size = self._subject.executor, self._ground.page_size
         firsts = np.cumsum([0, *(1 + item.drafted for item in work)])[:-1].tolist()
-        nothing = torch.empty(0, dtype=torch.int64)
-        draws = [
-            Draw(item.row.prompt.params, stream_of(item.row), item.row.committed, nothing) for item in work
-        ]
-        return lambda: executor.choose(executor.forward(build_step(work, size)).logits[firsts], draws)
+        draws = [Draw(item.row.prompt.params, stream_of(item.row), item.row.committed, ()) for item in work]
+        return lambda: executor.choose(executor.forward(build_step(work, size)).logits, firsts, draws)
 
     def drafts(self, grid: Grid, drafter: Drafter, largest: TreeShape) -> list[Probe[Key]]:
         """Drafts of all sizes that the drafter was built for."""
@@ -217,11 +213,12 @@ class _Bench:
 
     def _show(self, drafter: Drafter, context: int) -> None:
         """Let the drafter see the rows: features of the last token stand for those of a whole prompt."""
-        features = torch.zeros((1, len(drafter.captured), self._subject.config.hidden_size))
+        shape = (1, len(drafter.captured), self._subject.config.hidden_size)
+        features = np.zeros(shape, dtype=np.float32)
         seen = features if drafter.captured else None
         drafter.observe([Observed(row, context - 1, seen) for row in self._drafting])
-        shape = TreeShape(1, 1, 1)  # the first draft of a row takes in its prompt, later ones do not
-        drafter.propose([DraftRequest(row, shape, stream_of(row)) for row in self._drafting])
+        least = TreeShape(1, 1, 1)  # the first draft of a row takes in its prompt, later ones do not
+        drafter.propose([DraftRequest(row, least, stream_of(row)) for row in self._drafting])
 
     def forget(self) -> None:
         """Take the rows away from the drafter."""

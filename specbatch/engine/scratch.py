@@ -10,10 +10,12 @@ class Scratch:
     """A float32 matrix as high as ever needed, on the CPU."""
 
     def __init__(self) -> None:
-        self._rows = torch.empty((0, 0))
+        self._all = self._given = torch.empty((0, 0))
 
     def rows(self, count: int, width: int) -> Tensor:
         """Room for ``[count, width]``; what an earlier call returned is overwritten."""
-        if self._rows.shape[0] < count or self._rows.shape[1] != width:
-            self._rows = torch.empty((count, width))
-        return self._rows[:count]
+        if self._given.shape != (count, width):
+            if self._all.shape[0] < count or self._all.shape[1] != width:
+                self._all = torch.empty((count, width))
+            self._given = self._all[:count]
+        return self._given

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from torch import Tensor
+from numpy.typing import NDArray
 
 from specbatch.draft.base import DraftRequest, Observed, TreeShape
 from specbatch.draft.guarded import GuardedDrafter
+from specbatch.engine.timing import Timed
 from specbatch.ledger import Ledger
 from specbatch.policy import Calibration, Drafts, SpeculationPolicy, view_of
 from specbatch.randomness import Stream
@@ -75,7 +74,7 @@ class Speculator:
         self.draft_s, self.fallback = 0.0, ""
         trees: list[TokenTree | None] = [None] * len(work)
         view = view_of(work, self._clock(), self._budget)
-        with self._timed():
+        with Timed(self, "select_s"):
             wanted = dict(zip(view.rows, self.policy.shapes(view), strict=True))
         asked = [wanted.get(item.row) for item in work]
         room = rooms([0 if shape is None else shape.nodes for shape in asked])
@@ -91,7 +90,7 @@ class Speculator:
         self._drafts = self._proposed(requests)
         if sum(self.drafter.faults.values()) > faults:
             self.fallback = "drafter failed"
-        with self._timed():
+        with Timed(self, "select_s"):
             chosen = self.policy.select(view, self._drafts, shapes)
         for (i, _), tree in zip(drafting, within_budget(chosen, self._budget), strict=True):
             trees[i] = tree if tree.size else None
@@ -105,13 +104,15 @@ class Speculator:
             verdicts: One for each item.
         """
         if self._drafts is None:
+            with Timed(self, "select_s"):
+                self._calibration.catch_up()
             return
         chosen = {}
         for item, verdict in zip(work, verdicts, strict=True):
             if verdict is not None:
-                tokens = [] if item.tree is None else item.tree.tokens[list(verdict.path)].tolist()
+                tokens = [] if item.tree is None else item.tree.tokens_of(verdict.path)
                 chosen[item.row] = tokens if verdict.bonus is None else [*tokens, verdict.bonus]
-        with self._timed():
+        with Timed(self, "select_s"):
             self._calibration.learn(self._drafts, [chosen.get(row, []) for row in self._drafts.rows])
 
     def ended(self, row: Row) -> None:
@@ -141,12 +142,6 @@ class Speculator:
         rows = [request.row for request in requests]
         return Drafts([draft.tree for draft in drafts], rows, np.concatenate(sources))
 
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        self.select_s += time.perf_counter() - started
-
 
 def within(shape: TreeShape | None, nodes: int) -> TreeShape | None:
     """The shape with so many nodes at most; ``None`` when that is nothing."""
@@ -173,7 +168,10 @@ def within_budget(trees: Sequence[TokenTree], budget: int) -> list[TokenTree]:
 
 
 def observed(
-    work: Sequence[Work], verdicts: Sequence[Verdict | None], step: Step, features: Tensor | None
+    work: Sequence[Work],
+    verdicts: Sequence[Verdict | None],
+    step: Step,
+    features: NDArray[np.float32] | None,
 ) -> list[Observed]:
     """What the target stored for each row and the row keeps.
 
@@ -183,13 +181,12 @@ def observed(
         step: The pass.
         features: ``[captured layers, T, hidden]`` of it.
     """
+    known = None if features is None else features.transpose(1, 0, 2)
     found = []
     for item, verdict, start in zip(work, verdicts, step.row_starts[:-1], strict=True):
         path = () if verdict is None else verdict.path
         first = item.row.cached - item.count - len(path)
         root = start + item.count - 1
         tokens = [*range(start, root + 1), *(root + node for node in path)]
-        found.append(
-            Observed(item.row, first, None if features is None else features[:, tokens].transpose(0, 1))
-        )
+        found.append(Observed(item.row, first, None if known is None else known[tokens]))
     return found

@@ -1,12 +1,34 @@
-"""What steps took, told to the costs that the policies count with."""
+"""What steps took: added up, and told to the costs that the policies count with."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from specbatch.hardware.corrected import CorrectedCosts
 from specbatch.policy import decodes
 from specbatch.step import Work
+
+
+class Timed:
+    """Adds the seconds spent inside to a number: ``with Timed(stats, "plan_s"):``.
+
+    Args:
+        owner: Whose number.
+        field: Its name.
+    """
+
+    __slots__ = ("_field", "_owner", "_started")
+
+    def __init__(self, owner: object, field: str) -> None:
+        self._owner, self._field, self._started = owner, field, 0.0
+
+    def __enter__(self) -> None:
+        self._started = time.perf_counter()
+
+    def __exit__(self, *_error: object) -> None:
+        seconds = time.perf_counter() - self._started
+        setattr(self._owner, self._field, getattr(self._owner, self._field) + seconds)
 
 
 def observe_pass(costs: CorrectedCosts | None, work: Sequence[Work], seconds: float) -> None:

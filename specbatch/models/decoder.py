@@ -74,8 +74,11 @@ class Decoder:
             if number + 1 in self.captured:
                 inputs[number + 1] = x
         wanted = rms_norm(x[step.wanted], self.final_norm, self.config.rms_norm_eps)
-        features = torch.stack([inputs[i] for i in self.captured]).float() if self.captured else None
-        return PassOutput(self.head(wanted).float(), features)
+        logits = self.head(wanted).float()
+        if not self.captured:
+            return PassOutput(logits)
+        features = torch.stack([inputs[i] for i in self.captured]).float()
+        return PassOutput(logits, features.cpu().numpy())
 
     def _attention(
         self, number: int, layer: Layer, x: Tensor, at: tuple[Step, KVStore, AttentionPass, Tensor]

@@ -102,7 +102,7 @@ class World:
             self.reach(row)
             features = true_features(self.text(row)[: row.cached])[first:]
             strided = features.transpose(0, 1).contiguous().transpose(0, 1)  # as the engine hands it over
-            seen.append(Observed(row, first, strided))
+            seen.append(Observed(row, first, strided.numpy()))
             self.pool.publish(row.pages, self.text(row)[: row.cached], first // PAGE)
         self.drafter.observe(seen)
 

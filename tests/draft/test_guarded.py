@@ -40,11 +40,15 @@ class Planted:
     on_propose: Callable[[Sequence[DraftRequest]], list[Draft]] = lambda requests: [
         chain(r) for r in requests
     ]
+    on_begin: Callable[[], None] = lambda: None
     on_observe: Callable[[], None] = lambda: None
     on_forget: Callable[[], None] = lambda: None
     name: str = "planted"
     captured: tuple[int, ...] = (1, 2)
     calls: int = 0
+
+    def begin(self) -> None:
+        self.on_begin()
 
     def observe(self, observed: Sequence[Observed]) -> None:
         self.calls += 1
@@ -124,6 +128,13 @@ def test_a_crash_is_counted_and_its_first_message_is_kept() -> None:
     assert guarded.faults == {"propose: RuntimeError": 3}
     notice = "drafter 'planted' failed 3 times; the first time: propose: RuntimeError: first trouble"
     assert guarded.notice == notice
+
+
+def test_a_drafter_that_cannot_begin_costs_speed_alone() -> None:
+    guarded = GuardedDrafter(Planted(on_begin=fail), VOCAB)
+    guarded.begin()
+    assert guarded.faults == {"begin: RuntimeError": 1}
+    assert [draft.tree.size for draft in guarded.propose(requests())] == [2, 2]
 
 
 def test_after_several_failures_in_a_row_the_drafter_is_left_alone() -> None:

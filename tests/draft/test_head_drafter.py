@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -175,6 +176,21 @@ def test_equals_recomputation_under_any_schedule(data: st.DataObject) -> None:
         world.check(*asked)
 
 
+def test_a_run_starts_without_the_features_of_another_one() -> None:
+    world = World(compiled(CONFIG))
+    row = world.start(prompt(14))
+    world.prefill(row)
+    assert world.propose((row, CHAIN))[0].tree.size
+    world.drafter.begin()
+    assert not world.propose((row, CHAIN))[0].tree.size
+    on_its_pages = world.start(prompt(13))
+    assert on_its_pages.cached == 3 * PAGE
+    on_its_pages.output.append(4)
+    on_its_pages.cached = on_its_pages.committed - 1
+    world.drafter.observe([Observed(on_its_pages, 3 * PAGE, np.ones((1, 3, 32), dtype=np.float32))])
+    assert (world.drafter._memory.pending(on_its_pages)[2][0] == 0.0).all()
+
+
 def test_a_row_never_observed_gets_no_draft() -> None:
     world = World(compiled(CONFIG))
     row = world.start(prompt(5))
@@ -191,7 +207,7 @@ def test_numbers_that_are_none_cost_one_row_its_draft_and_heal(kind: str, poison
     sick, well = world.start(prompt(6)), world.start(prompt(6, 1))
     world.prefill(sick)
     world.prefill(well)
-    features = torch.full((1, 3, 32), poison)
+    features = np.full((1, 3, 32), poison, dtype=np.float32)
     sick.output.append(4)
     sick.cached += 1
     world.reach(sick)

@@ -48,6 +48,9 @@ class Recorder:
     def captured(self) -> tuple[int, ...]:
         return self.inner.captured
 
+    def begin(self) -> None:
+        self.inner.begin()
+
     def observe(self, observed: Sequence[Observed]) -> None:
         self.inner.observe(observed)
 

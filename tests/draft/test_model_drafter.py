@@ -142,6 +142,16 @@ def test_a_row_on_shared_pages_uses_what_another_stored(tiny: Tiny) -> None:
     assert executor.steps[0].num_tokens == 2
 
 
+def test_a_run_starts_without_a_page_of_another_one(tiny: Tiny) -> None:
+    drafter, executor = tiny.drafter()
+    tokens = text_of(12)
+    before = propose(drafter, placed(tokens, [1, 2, 3]))
+    drafter.begin()
+    executor.steps.clear()
+    assert propose(drafter, placed(tokens, [1, 2, 3])) == before
+    assert executor.steps[0].num_tokens == 12
+
+
 def test_pages_that_others_overwrote_are_computed_again(tiny: Tiny) -> None:
     drafter, _ = tiny.drafter()
     tokens = text_of(12)

@@ -29,6 +29,9 @@ class TestDrafter:
     captured: tuple[int, ...] = ()
     seen: dict[int, int] = field(default_factory=dict)
 
+    def begin(self) -> None:
+        self.seen.clear()
+
     def observe(self, observed: Sequence[Observed]) -> None:
         for each in observed:
             index = each.row.prompt.row_index

@@ -82,9 +82,9 @@ class TableExecutor:
     def _logits(self, context: list[int]) -> Tensor:
         return table_logits(context)
 
-    def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
+    def choose(self, logits: Tensor, places: Sequence[int], draws: Sequence[Draw]) -> list[int | None]:
         with one_thread():  # waiting for a second one takes longer than all the rest
-            return choose(logits, draws)
+            return choose(logits[list(places)], draws)
 
     def scrub(self, pages: Sequence[int]) -> None:
         for page in pages:

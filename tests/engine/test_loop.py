@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,8 +23,6 @@ from tests.engine.table_model import (
     word_tokenizer,
 )
 
-NONE = torch.empty(0, dtype=torch.int64)
-
 
 def job(**settings: object) -> JobConfig:
     return JobConfig.model_validate({"input": ("memory",), **settings})
@@ -43,7 +40,7 @@ def decode_alone(p: Prompt) -> list[int]:
     address = p.key if p.params.seed is None else f"seed:{p.params.seed}"
     stream = Stream.at(0, address, Purpose.TOKEN)
     while len(tokens) - len(p.token_ids) < p.params.max_tokens:
-        history = torch.tensor(sorted(set(tokens))) if p.params.repetition_penalty != 1.0 else NONE
+        history = tuple(sorted(set(tokens))) if p.params.repetition_penalty != 1.0 else ()
         token = choose_one(table_logits(tokens), Draw(p.params, stream, len(tokens), history))
         tokens.append(token)
         if token == EOS:

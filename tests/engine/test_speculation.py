@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbatch.draft.base import DraftRequest
+from specbatch.draft.suffix import SuffixDrafter
 from specbatch.rows import Answer, FinishReason, Prompt, SamplingParams, Status
 from specbatch.sampling import Draw, choose_one
 from tests.engine.drafters import Broken, Crashing, Nonsense, Oracle, TestDrafter
 from tests.engine.table_model import EOS, POISON, StepClock, TableExecutor, run, table_logits
-from tests.engine.test_loop import NONE, decode_alone, job, params, prompt
+from tests.engine.test_loop import decode_alone, job, params, prompt
 
 
 def future(request: DraftRequest, count: int) -> list[int]:
@@ -24,7 +25,7 @@ def future(request: DraftRequest, count: int) -> list[int]:
     tokens = row.tokens(0, row.committed)
     chosen = row.prompt.params
     for _ in range(count):
-        history = torch.tensor(sorted(set(tokens))) if chosen.repetition_penalty != 1.0 else NONE
+        history = tuple(sorted(set(tokens))) if chosen.repetition_penalty != 1.0 else ()
         tokens.append(choose_one(table_logits(tokens), Draw(chosen, request.stream, len(tokens), history)))
     return tokens[row.committed :]
 
@@ -269,3 +270,14 @@ def test_totals_are_the_sums_over_rows() -> None:
         assert totals[name] == pytest.approx(sum(getattr(account, name) for account in accounts))
     assert stats.output_tokens == sum(a.output_tokens for a in host.answers.values())
     assert stats.steps < stats.row_passes == sum(a.target_passes for a in host.answers.values())
+
+
+def test_a_second_run_drafts_what_the_first_one_did() -> None:
+    """Nothing of the texts of a run is left in the drafter of a loaded engine."""
+    drafter, prompts = SuffixDrafter(), [prompt(i, [1, 2, i % 3]) for i in range(12)]
+    first, second = (
+        run(list(prompts), job(policy="fixed:3", max_rows_in_flight=2), TableExecutor(), StepClock(), drafter)
+        for _ in range(2)
+    )
+    assert first.drafts.accepted > 0
+    assert first.drafts == second.drafts

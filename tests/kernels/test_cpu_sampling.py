@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,44 +11,23 @@ cpu = pytest.importorskip("specbatch_kernels.cpu")
 if not cpu.available():
     pytest.skip(cpu.unavailable_reason(), allow_module_level=True)
 
-from specbatch_kernels.cpu import SamplingRows, ThreadPool, sample, sample_reference  # noqa: E402
+from specbatch_kernels.cpu import SamplingRow, ThreadPool, sample, sample_reference  # noqa: E402
 from specbatch_kernels.cpu.pool import Isa  # noqa: E402
 
 ISAS: list[Isa] = ["portable"] if ThreadPool(1).isa == "portable" else ["avx2", "portable"]
 NAN, INF = float("nan"), float("inf")
 
 
-def make_rows(params: list[dict[str, float]], width: int, seed: int = 0) -> SamplingRows:
+def make_rows(params: list[dict[str, float]], width: int, seed: int = 0) -> list[SamplingRow]:
     """Rows with given parameters, others off, and random streams and histories."""
     g = torch.Generator().manual_seed(seed)
-
-    def column(name: str, default: float, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-        return torch.tensor([p.get(name, default) for p in params], dtype=dtype)
-
-    counts = [min(width, int(p.get("history", 0))) for p in params]
-    history = [torch.randperm(width, generator=g)[:count] for count in counts]
-    return SamplingRows(
-        temperature=column("temperature", 1.0),
-        penalty=column("penalty", 1.0),
-        top_p=column("top_p", 1.0),
-        min_p=column("min_p", 0.0),
-        top_k=column("top_k", 0, torch.int64),
-        state=torch.randint(-(2**62), 2**62, (len(params),), generator=g),
-        history_offsets=torch.tensor([0, *counts]).cumsum(0),
-        history=torch.cat([*history, torch.zeros(0, dtype=torch.int64)]),
-    )
-
-
-def choose(logits: torch.Tensor, rows: SamplingRows, pool: ThreadPool) -> list[int]:
-    out = torch.full((len(logits),), -7)
-    sample(logits, rows, out, pool)
-    return out.tolist()
-
-
-def choose_slowly(logits: torch.Tensor, rows: SamplingRows) -> list[int]:
-    out = torch.full((len(logits),), -7)
-    sample_reference(logits, rows, out, None)
-    return out.tolist()
+    rows = []
+    for place, own in enumerate(params):
+        state = int(torch.randint(-(2**62), 2**62, (), generator=g)) % 2**64
+        history = torch.randperm(width, generator=g)[: int(own.get("history", 0))].tolist()
+        row = SamplingRow(place, temperature=1.0, state=state)
+        rows.append(row._replace(**{**own, "history": tuple(history)}))
+    return rows
 
 
 PARAMS = st.fixed_dictionaries(
@@ -81,7 +58,7 @@ def test_chooses_the_token_of_the_twin(
     logits = torch.randn(len(params), width, generator=g) * spread
     rows = make_rows(params, width, seed)
     with ThreadPool(2, isa=isa) as pool:
-        assert choose(logits, rows, pool) == choose_slowly(logits, rows)
+        assert sample(logits, rows, pool) == sample_reference(logits, rows, None)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -90,14 +67,14 @@ def test_ties_at_the_edge_of_a_filter_are_kept(isa: Isa) -> None:
     logits = torch.tensor([[1.0, 3.0, 3.0, 0.0, 3.0, 3.0]]).repeat(200, 1)
     rows = make_rows([{"top_k": 2}] * 200, 6)
     with ThreadPool(1, isa=isa) as pool:
-        assert set(choose(logits, rows, pool)) == {1, 2, 4, 5}
+        assert set(sample(logits, rows, pool)) == {1, 2, 4, 5}
 
 
 def test_frequencies_are_those_of_the_softmax() -> None:
     probabilities = torch.tensor([0.5, 0.25, 0.125, 0.1, 0.025])
     logits = probabilities.log().repeat(20_000, 1)
     with ThreadPool(2) as pool:
-        chosen = torch.tensor(choose(logits, make_rows([{}] * 20_000, 5, seed=3), pool))
+        chosen = torch.tensor(sample(logits, make_rows([{}] * 20_000, 5, seed=3), pool))
     counts = torch.bincount(chosen, minlength=5).double()
     expected = probabilities.double() * 20_000
     chi_square = ((counts - expected) ** 2 / expected).sum()
@@ -114,18 +91,10 @@ def test_row_does_not_depend_on_its_batch() -> None:
     params *= 3
     logits, rows = torch.randn(12, 500), make_rows(params, 500)
     with ThreadPool(3) as pool:
-        together = choose(logits, rows, pool)
+        together = sample(logits, rows, pool)
         for i in range(12):
-            one = SamplingRows(
-                **{
-                    f.name: getattr(rows, f.name)[i : i + 1]
-                    for f in fields(rows)
-                    if not f.name.startswith("history")
-                },
-                history_offsets=torch.zeros(2, dtype=torch.int64),
-                history=rows.history[:0],
-            )
-            assert choose(logits[i : i + 1], one, pool) == [together[i]]
+            assert sample(logits[i : i + 1], [rows[i]._replace(place=0)], pool) == [together[i]]
+            assert sample(logits, [rows[i]], pool) == [together[i]]
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -137,17 +106,21 @@ def test_rows_without_a_finite_maximum_are_flagged(isa: Isa) -> None:
     params: list[dict[str, float]] = [{}, {}, {"temperature": 0.0}, {}, {"top_p": 0.5}]
     rows = make_rows(params, 12)
     with ThreadPool(1, isa=isa) as pool:
-        chosen = choose(logits, rows, pool)
+        chosen = sample(logits, rows, pool)
     assert chosen[1:] == [-1, -1, -1, 0]
-    assert chosen == choose_slowly(logits, rows)
+    assert chosen == sample_reference(logits, rows, None)
 
 
-def test_history_outside_the_vocabulary_is_refused() -> None:
-    rows = make_rows([{"penalty": 2.0, "history": 3}], 20)
+def test_what_does_not_exist_is_refused() -> None:
+    (row,) = make_rows([{"penalty": 2.0, "history": 3}], 20)
     with ThreadPool(1) as pool:
+        for wrong in (20, -1, 2**63):
+            with pytest.raises((ValueError, OverflowError)):
+                sample(torch.zeros(1, 20), [row._replace(history=(1, wrong))], pool)
         with pytest.raises(ValueError, match="history"):
-            choose(torch.zeros(1, 20), replace(rows, history=torch.tensor([1, 2, 20])), pool)
-        with pytest.raises(ValueError, match="history"):
-            choose(torch.zeros(1, 20), replace(rows, history_offsets=torch.tensor([0, 2])), pool)
-        with pytest.raises(ValueError, match="top_k"):
-            choose(torch.zeros(1, 20), replace(rows, top_k=torch.tensor([1, 2])), pool)
+            sample(torch.zeros(1, 20), [row, row._replace(history=(20,))], pool)
+        for place in (1, -1):
+            with pytest.raises(ValueError, match="place"):
+                sample(torch.zeros(1, 20), [row._replace(place=place)], pool)
+        with pytest.raises(TypeError):
+            sample(torch.zeros(1, 20), [row[:7]], pool)

@@ -35,7 +35,7 @@ from specbatch_kernels.cpu.norm import RmsNorm, rms_norm, rms_norm_reference
 from specbatch_kernels.cpu.pool import ThreadPool
 from specbatch_kernels.cpu.probe import multiply_add_rate, read_bandwidth
 from specbatch_kernels.cpu.rotary import Placement, Rotary, rotate_and_store, rotate_and_store_reference
-from specbatch_kernels.cpu.sampling import SamplingRows, sample, sample_reference
+from specbatch_kernels.cpu.sampling import SamplingRow, sample, sample_reference
 
 __all__ = [
     "AttentionKeys",
@@ -57,7 +57,7 @@ __all__ = [
     "Placement",
     "RmsNorm",
     "Rotary",
-    "SamplingRows",
+    "SamplingRow",
     "ThreadPool",
     "WeightArena",
     "WeightType",

@@ -91,10 +91,8 @@ def draft_pass(
 def sample(
     pool: _Pool,
     logits: int,
-    out: int,
-    params: tuple[int, int, int, int, int, int],
-    history: tuple[int, int, int],
-    rows: int,
+    logit_rows: int,
     width: int,
+    rows: Sequence[tuple[int, float, float, float, float, int, int, tuple[int, ...]]],
     /,
-) -> None: ...
+) -> list[int]: ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from itertools import accumulate, pairwise
 
+import numpy as np
 import torch
 from torch.nn.functional import silu
 
@@ -49,7 +50,7 @@ def draft_pass(
     tokens, wanted = batch.tokens.shape[0], batch.wanted.shape[0]
     if batch.chain is not None and outputs.logits is not None:
         raise ValueError("the logits of a chain are not handed out")
-    counts = torch.tensor(() if batch.chain is None else batch.chain.counts, dtype=torch.int64)
+    counts = torch.from_numpy(np.array(() if batch.chain is None else batch.chain.counts, dtype=np.int64))
     shape = (None, head.parts.num_kv_heads, head.head_dim)
     _native.draft_pass(
         pool.handle,

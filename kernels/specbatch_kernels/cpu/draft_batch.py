@@ -77,7 +77,7 @@ class DraftOutputs:
 
     Attributes:
         temperature: float64 [S]; 0 ranks by probability at temperature 1.
-        noise: int64 [S] state of the row's stream, as in :class:`SamplingRows`; unused at 0.
+        noise: int64 [S] state of the row's stream, bits as in :class:`SamplingRow`; unused at 0.
         states: float32 [S, d], to be continued by deeper entries.
         ids: int64 [S, width] target tokens, best first, then -1.
         log_probs: float64 [S, width] log of the head's probability (at that temperature).

@@ -54,12 +54,25 @@ def address(name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple[in
     Raises:
         ValueError: It is on another device, of another type or shape, or not contiguous.
     """
-    fits = len(tensor.shape) == len(shape) and all(
-        want is None or want == have for want, have in zip(shape, tensor.shape, strict=True)
-    )
-    if tensor.device.type != "cpu" or tensor.dtype != dtype or not fits or not tensor.is_contiguous():
-        wanted = "x".join("?" if extent is None else str(extent) for extent in shape)
-        found = f"{tensor.dtype} {'x'.join(map(str, tensor.shape))} on {tensor.device}"
-        layout = "" if tensor.is_contiguous() else ", not contiguous"
-        raise ValueError(f"{name}: expected a contiguous {dtype} tensor {wanted} on cpu, got {found}{layout}")
+    if tensor.shape != shape and not _fits(tensor.shape, shape):
+        raise _refusal(name, tensor, dtype, shape)
+    if tensor.dtype is not dtype or not tensor.is_cpu or not tensor.is_contiguous():
+        raise _refusal(name, tensor, dtype, shape)
     return tensor.data_ptr()
+
+
+def _fits(extents: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    """Whether a tensor of these extents is what is wanted; None stands for any."""
+    if len(extents) != len(wanted):
+        return False
+    return all(want in (None, have) for want, have in zip(wanted, extents, strict=True))
+
+
+def _refusal(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple[int | None, ...]
+) -> ValueError:
+    """What is wrong with a tensor."""
+    wanted = "x".join("?" if extent is None else str(extent) for extent in shape)
+    found = f"{tensor.dtype} {'x'.join(map(str, tensor.shape))} on {tensor.device}"
+    layout = "" if tensor.is_contiguous() else ", not contiguous"
+    return ValueError(f"{name}: expected a contiguous {dtype} tensor {wanted} on cpu, got {found}{layout}")

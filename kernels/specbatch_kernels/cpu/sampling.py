@@ -8,8 +8,8 @@ Noise is evaluated only for tokens that can still win.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import torch
 
@@ -22,102 +22,91 @@ _MIX_1: Final = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2: Final = 0x94D049BB133111EB - (1 << 64)
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingRows:
-    """How each row samples; every tensor has one element per row unless it says otherwise.
+class SamplingRow(NamedTuple):
+    """How the token behind one row of logits is chosen.
 
     Attributes:
-        temperature: float64, 0 for the most likely token (the lowest of equals).
-        penalty: float64, repetition penalty on the history, 1 for none.
-        top_p: float64, 1 for none.
-        min_p: float64, 0 for none.
-        top_k: int64, 0 for none.
-        state: int64, SplitMix64 state of the row's stream at this position; token t reads output t.
-        history_offsets: int64 [rows + 1], bounds of each row's part of ``history``.
-        history: int64, distinct tokens of each row.
+        place: Which row of the logits.
+        temperature: 0 for the most likely token (the lowest of equals).
+        penalty: Repetition penalty on the history, 1 for none.
+        top_p: 1 for none.
+        min_p: 0 for none.
+        top_k: 0 for none.
+        state: SplitMix64 state of the row's stream at this position, 64 bits, unsigned; token t reads
+            output t.
+        history: Distinct tokens.
     """
 
-    temperature: torch.Tensor
-    penalty: torch.Tensor
-    top_p: torch.Tensor
-    min_p: torch.Tensor
-    top_k: torch.Tensor
-    state: torch.Tensor
-    history_offsets: torch.Tensor
-    history: torch.Tensor
+    place: int
+    temperature: float = 0.0
+    penalty: float = 1.0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    top_k: int = 0
+    state: int = 0
+    history: tuple[int, ...] = ()
 
 
-def sample(logits: torch.Tensor, rows: SamplingRows, out: torch.Tensor, pool: ThreadPool) -> None:
+def sample(logits: torch.Tensor, rows: Sequence[SamplingRow], pool: ThreadPool) -> list[int]:
     """Choose a token for every row.
 
     Args:
-        logits: float32 [rows, vocabulary].
+        logits: float32 [logit rows, vocabulary].
         rows: How to choose.
-        out: int64 [rows], overwritten; -1 where the logits hold a NaN or their maximum is not finite.
         pool: Threads and instruction set to compute with; each row's choice is one worker's.
 
+    Returns:
+        One token for each; -1 where the logits hold a NaN or their maximum is not finite.
+
     Raises:
-        ValueError: A tensor has the wrong type, shape or layout, or a token does not exist.
+        ValueError: The logits have the wrong type, shape or layout, or a place or a token does not exist.
     """
     from specbatch_kernels.cpu import _native  # noqa: PLC0415 - missing where it was not compiled
 
-    count, width = logits.shape
+    height, width = logits.shape
     if width < 1:
         raise ValueError("logits: a row needs at least one token to choose from")
-    params = (
-        native.address("temperature", rows.temperature, torch.float64, (count,)),
-        native.address("penalty", rows.penalty, torch.float64, (count,)),
-        native.address("top_p", rows.top_p, torch.float64, (count,)),
-        native.address("min_p", rows.min_p, torch.float64, (count,)),
-        native.address("top_k", rows.top_k, torch.int64, (count,)),
-        native.address("state", rows.state, torch.int64, (count,)),
-    )
-    history = (
-        native.address("history_offsets", rows.history_offsets, torch.int64, (count + 1,)),
-        native.address("history", rows.history, torch.int64, (None,)),
-        rows.history.numel(),
-    )
-    logits_address = native.address("logits", logits, torch.float32, (count, width))
-    out_address = native.address("out", out, torch.int64, (count,))
-    _native.sample(pool.handle, logits_address, out_address, params, history, count, width)
+    address = native.address("logits", logits, torch.float32, (height, width))
+    return _native.sample(pool.handle, address, height, width, rows)
 
 
-def sample_reference(
-    logits: torch.Tensor, rows: SamplingRows, out: torch.Tensor, pool: ThreadPool | None
-) -> None:
+def sample_reference(logits: torch.Tensor, rows: Sequence[SamplingRow], pool: ThreadPool | None) -> list[int]:
     """Twin of :func:`sample` in torch, one row at a time, everything evaluated for every token."""
-    for i, row in enumerate(logits):
-        if not bool(torch.isfinite(row.max())):
-            out[i] = -1
-            continue
-        start, end = rows.history_offsets[i : i + 2].tolist()
-        values = _penalised(row.double(), rows.history[start:end], rows.penalty[i])
-        if rows.temperature[i] > 0:
-            values = (values - values.max()) / rows.temperature[i]
-            values = torch.where(values >= _threshold(values, rows, i), values, -torch.inf)
-            values = values + gumbel(rows.state[i], torch.arange(len(values)))
-        out[i] = values.argmax()
+    return [_sample_one(logits[row.place], row) for row in rows]
 
 
-def _penalised(values: torch.Tensor, history: torch.Tensor, penalty: torch.Tensor) -> torch.Tensor:
+def _sample_one(logits: torch.Tensor, row: SamplingRow) -> int:
+    if not bool(torch.isfinite(logits.max())):
+        return -1
+    values = _penalised(logits.double(), row)
+    if row.temperature > 0:
+        values = (values - values.max()) / row.temperature
+        values = torch.where(values >= _threshold(values, row), values, -torch.inf)
+        state = torch.tensor(row.state - (row.state >> 63 << 64))
+        values = values + gumbel(state, torch.arange(len(values)))
+    return int(values.argmax())
+
+
+def _penalised(values: torch.Tensor, row: SamplingRow) -> torch.Tensor:
     """Repetition penalty of CTRL (Keskar et al. 2019, section 4.1)."""
+    history = torch.tensor(row.history, dtype=torch.int64)
     seen = values[history]
     limit = torch.finfo(values.dtype).max
-    moved = torch.where(seen > 0, seen / penalty, seen * penalty).clamp(-limit, limit)
-    return values if penalty == 1 else values.index_copy(0, history, moved)
+    moved = torch.where(seen > 0, seen / row.penalty, seen * row.penalty).clamp(-limit, limit)
+    return values if row.penalty == 1 else values.index_copy(0, history, moved)
 
 
-def _threshold(values: torch.Tensor, rows: SamplingRows, i: int) -> torch.Tensor:
+def _threshold(values: torch.Tensor, row: SamplingRow) -> torch.Tensor:
     """Smallest log weight that all filters keep."""
     threshold = torch.tensor(-torch.inf, dtype=torch.float64)
-    if 0 < rows.top_k[i] < len(values):
-        threshold = values.topk(int(rows.top_k[i])).values[-1]
-    if rows.top_p[i] < 1:
+    if 0 < row.top_k < len(values):
+        threshold = values.topk(row.top_k).values[-1]
+    if row.top_p < 1:
         kept = values[values >= threshold].sort(descending=True).values
         mass = kept.exp().cumsum(0)
-        needed = int(torch.searchsorted(mass, rows.top_p[i] * mass[-1]))
+        needed = int(torch.searchsorted(mass, row.top_p * mass[-1]))
         threshold = kept[min(needed, len(kept) - 1)]
-    return torch.maximum(threshold, rows.min_p[i].log())
+    return torch.maximum(threshold, torch.tensor(row.min_p, dtype=torch.float64).log())
 
 
 def gumbel(state: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from specbatch_kernels.cpu import (
     ThreadPool,
     decoder_pass,
 )
-from specbatch_kernels.cpu.sampling import SamplingRows, sample
+from specbatch_kernels.cpu.sampling import SamplingRow, sample
 from torch import Tensor
 
 from specbatch.cache import KVStore
@@ -151,22 +151,21 @@ class Desk:
         """The next token of every speaker."""
         if not documents:
             return []
-        states = [d.stream.state(len(d.tokens)) for d in documents]
-        rows = SamplingRows(
-            temperature=torch.tensor([p.temperature for p in params], dtype=torch.float64),
-            penalty=torch.ones(len(params), dtype=torch.float64),
-            top_p=torch.tensor([p.top_p for p in params], dtype=torch.float64),
-            min_p=torch.tensor([p.min_p for p in params], dtype=torch.float64),
-            top_k=torch.tensor([p.top_k for p in params]),
-            state=torch.from_numpy(np.array(states, dtype=np.uint64).view(np.int64)),
-            history_offsets=torch.zeros(len(params) + 1, dtype=torch.int64),
-            history=torch.empty(0, dtype=torch.int64),
-        )
-        out = torch.empty(len(params), dtype=torch.int64)
-        sample(logits, rows, out, self._scribe.pool)
-        if bool((out < 0).any()):
+        rows = [
+            SamplingRow(
+                place,
+                temperature=each.temperature,
+                top_p=each.top_p,
+                min_p=each.min_p,
+                top_k=each.top_k,
+                state=document.stream.state(len(document.tokens)),
+            )
+            for place, (document, each) in enumerate(zip(documents, params, strict=True))
+        ]
+        chosen = sample(logits, rows, self._scribe.pool)
+        if min(chosen) < 0:
             raise EngineError("the output of the model is not a number", "check its weights")
-        return [int(token) for token in out]
+        return chosen
 
     def _leave(self) -> list[Finished]:
         """Take out the documents that ended."""

@@ -5,17 +5,23 @@
 
 #include <stdint.h>
 
+/* How one row samples. */
 typedef struct {
-    const float *logits;            /* [rows, width] */
-    const double *temperature;      /* [rows], 0 for the most likely token */
-    const double *penalty;          /* [rows], 1 for none: repetition penalty on `history` */
-    const double *top_p, *min_p;    /* [rows], 1 and 0 for none */
-    const int64_t *top_k;           /* [rows], 0 for none */
-    const uint64_t *state;          /* [rows] SplitMix64 state whose output number t is token t's */
-    const int64_t *history_offsets; /* [rows + 1] each row's part of `history` */
-    const int64_t *history;         /* distinct tokens per row */
-    int64_t *out;                   /* [rows] token, -1 where logits hold NaN or no finite maximum */
-    int64_t rows, width;
+    int64_t place;         /* which row of the logits */
+    double temperature;    /* 0 for the most likely token */
+    double penalty;        /* 1 for none: repetition penalty on `history` */
+    double top_p, min_p;   /* 1 and 0 for none */
+    int64_t top_k;         /* 0 for none */
+    uint64_t state;        /* SplitMix64 state whose output number t is token t's */
+    const int64_t *history; /* distinct tokens */
+    int64_t history_count;
+} sb_sample_row;
+
+typedef struct {
+    const float *logits; /* [logit_rows, width] */
+    sb_sample_row *of;   /* [rows] */
+    int64_t *out;        /* [rows] token, -1 where logits hold NaN or no finite maximum */
+    int64_t rows, logit_rows, width;
 } sb_sample;
 
 #endif

@@ -19,12 +19,11 @@ static size_t sample_scratch(int64_t width) { return (size_t)(2 * (width + 4)) *
 /* ---- log weights ------------------------------------------------------------------------------- */
 
 /* Repetition penalty of CTRL (Keskar et al. 2019, section 4.1). */
-static void penalise(double *values, const sb_sample *s, int64_t row) {
-    double penalty = s->penalty[row];
-    if (penalty == 1.0) return;
-    for (int64_t i = s->history_offsets[row]; i < s->history_offsets[row + 1]; i++) {
-        double *value = &values[s->history[i]];
-        double moved = *value > 0 ? *value / penalty : *value * penalty;
+static void penalise(double *values, const sb_sample_row *row) {
+    if (row->penalty == 1.0) return;
+    for (int64_t i = 0; i < row->history_count; i++) {
+        double *value = &values[row->history[i]];
+        double moved = *value > 0 ? *value / row->penalty : *value * row->penalty;
         *value = fmin(fmax(moved, -1.7976931348623157e308), 1.7976931348623157e308);
     }
 }
@@ -192,36 +191,34 @@ static void contest(winner *best, const double *values, int64_t t, double thresh
 
 /* ---- a row ------------------------------------------------------------------------------------- */
 
-static double row_threshold(const sb_sample *s, int64_t row, const double *values, double *spare) {
+static double row_threshold(const sb_sample_row *row, int64_t width, const double *values, double *spare) {
     double threshold = -INFINITY;
-    if (s->top_k[row] > 0 && s->top_k[row] < s->width)
-        threshold = kth_largest(values, s->width, s->top_k[row], spare);
-    if (s->top_p[row] < 1.0) threshold = top_p_threshold(values, s->width, threshold, s->top_p[row], spare);
-    if (s->min_p[row] > 0.0) threshold = fmax(threshold, log(s->min_p[row]));
+    if (row->top_k > 0 && row->top_k < width) threshold = kth_largest(values, width, row->top_k, spare);
+    if (row->top_p < 1.0) threshold = top_p_threshold(values, width, threshold, row->top_p, spare);
+    if (row->min_p > 0.0) threshold = fmax(threshold, log(row->min_p));
     return threshold;
 }
 
-static int64_t sample_row(const sb_sample *s, int64_t row, double *values) {
-    const float *logits = s->logits + row * s->width;
-    int64_t likely = argmax_row(logits, s->width);
+static int64_t sample_row(const float *logits, int64_t width, const sb_sample_row *row, double *values) {
+    int64_t likely = argmax_row(logits, width);
     if (likely < 0 || !isfinite(logits[likely])) return -1;
-    if (s->temperature[row] == 0.0 && s->penalty[row] == 1.0) return likely;
-    for (int64_t t = 0; t < s->width; t++) values[t] = logits[t];
-    penalise(values, s, row);
-    if (s->penalty[row] != 1.0) likely = first_largest(values, s->width);
-    if (s->temperature[row] == 0.0) return likely;
-    scale_values(values, s->width, values[likely], s->temperature[row]);
-    double threshold = row_threshold(s, row, values, values + (s->width + 3) / 4 * 4);
+    if (row->temperature == 0.0 && row->penalty == 1.0) return likely;
+    for (int64_t t = 0; t < width; t++) values[t] = logits[t];
+    penalise(values, row);
+    if (row->penalty != 1.0) likely = first_largest(values, width);
+    if (row->temperature == 0.0) return likely;
+    scale_values(values, width, values[likely], row->temperature);
+    double threshold = row_threshold(row, width, values, values + (width + 3) / 4 * 4);
     /* A good first candidate makes the quick test strict. */
-    uint64_t state = s->state[row];
-    winner best = {gumbel(token_bits(state, likely)[0]), likely};
-    for (int64_t t = 0; t < s->width; t += 4) contest(&best, values, t, threshold, state);
+    winner best = {gumbel(token_bits(row->state, likely)[0]), likely};
+    for (int64_t t = 0; t < width; t += 4) contest(&best, values, t, threshold, row->state);
     return best.token;
 }
 
 static void sample(const sb_sample *s, sb_pool *pool, int worker) {
     double *values = sb_pool_scratch(pool, worker);
-    for (int64_t row; (row = sb_pool_ticket(pool)) < s->rows;) s->out[row] = sample_row(s, row, values);
+    for (int64_t i; (i = sb_pool_ticket(pool)) < s->rows;)
+        s->out[i] = sample_row(s->logits + s->of[i].place * s->width, s->width, &s->of[i], values);
 }
 
 #endif
