@@ -148,17 +148,16 @@ def _check(request: DraftRequest, draft: Draft, vocab_size: int) -> None:
     """
     if not isinstance(draft, Draft) or not isinstance(draft.tree, TokenTree):
         raise ValueError(f"a {type(draft).__name__} that is no draft")
-    tokens = draft.tree.tokens
-    if tokens.dtype.kind != "i":
-        raise ValueError(f"tokens of type {tokens.dtype}")
+    if draft.tree.tokens.dtype.kind != "i":
+        raise ValueError(f"tokens of type {draft.tree.tokens.dtype}")
     draft.tree.check()
-    first, largest = tokens.item(0), int(tokens.max())
+    tokens = draft.tree.tokens.tolist()
     last = request.row.token(request.row.committed - 1)
-    if first != last:
-        raise ValueError(f"the root is token {first}, the row ends with {last}")
-    if largest >= vocab_size:
-        raise ValueError(f"token {largest} is beyond the vocabulary of {vocab_size}")
-    if draft.sources is not None and draft.sources.shape != tokens.shape:
+    if tokens[0] != last:
+        raise ValueError(f"the root is token {tokens[0]}, the row ends with {last}")
+    if max(tokens) >= vocab_size:
+        raise ValueError(f"token {max(tokens)} is beyond the vocabulary of {vocab_size}")
+    if draft.sources is not None and draft.sources.shape != (len(tokens),):
         raise ValueError(f"sources of {len(draft.sources)} nodes for a tree of {len(tokens)}")
     if not (draft.passes >= 0 and 0.0 <= draft.flops < math.inf and draft.discarded >= 0):
         costs = f"{draft.passes} passes, {draft.flops} FLOPs and {draft.discarded} discarded tokens"
