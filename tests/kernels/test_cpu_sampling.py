@@ -25,8 +25,18 @@ def make_rows(params: list[dict[str, float]], width: int, seed: int = 0) -> list
     for place, own in enumerate(params):
         state = int(torch.randint(-(2**62), 2**62, (), generator=g)) % 2**64
         history = torch.randperm(width, generator=g)[: int(own.get("history", 0))].tolist()
-        row = SamplingRow(place, temperature=1.0, state=state)
-        rows.append(row._replace(**{**own, "history": tuple(history)}))
+        rows.append(
+            SamplingRow(
+                place,
+                temperature=own.get("temperature", 1.0),
+                penalty=own.get("penalty", 1.0),
+                top_p=own.get("top_p", 1.0),
+                min_p=own.get("min_p", 0.0),
+                top_k=int(own.get("top_k", 0)),
+                state=state,
+                history=tuple(history),
+            )
+        )
     return rows
 
 
@@ -123,4 +133,4 @@ def test_what_does_not_exist_is_refused() -> None:
             with pytest.raises(ValueError, match="place"):
                 sample(torch.zeros(1, 20), [row._replace(place=place)], pool)
         with pytest.raises(TypeError):
-            sample(torch.zeros(1, 20), [row[:7]], pool)
+            sample(torch.zeros(1, 20), [row[:7]], pool)  # type: ignore[list-item]  # the point
