@@ -14,13 +14,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
+MOST_PROCESSES = 4
+"""Each test process may hold a model and its K/V memory: two GiB are enough."""
+
+
 def stages(pytest_args: list[str]) -> list[tuple[str, list[str]]]:
     """Name and module command line of every stage, in order."""
+    processes = min(os.cpu_count() or 1, MOST_PROCESSES)
+    # A file's tests share models: they stay in one process, and tests/conftest.py says which come first.
+    spread = ["-n", str(processes), "--dist", "loadfile", "--no-loadscope-reorder"] if processes > 1 else []
     return [
         ("lint", ["ruff", "check", "."]),
         ("format", ["ruff", "format", "--check", "."]),
         ("types", ["mypy", "--strict"]),
-        ("tests", ["pytest", *pytest_args]),
+        ("tests", ["pytest", *spread, *pytest_args]),
     ]
 
 

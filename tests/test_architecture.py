@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,10 +51,29 @@ def room_of(path: Path) -> str:
     return parts[0]
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Everything in a file's syntax tree."""
+    return tuple(ast.walk(tree_of(path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_nodes() -> Iterator[None]:
+    """A million objects slow the garbage collector down: they are kept for the tests of this file only."""
+    yield
+    tree_of.cache_clear()
+    nodes.cache_clear()
+
+
 def imported_modules(path: Path) -> Iterator[str]:
     """Dotted names of everything a file imports, inside functions too; relative imports resolved."""
     package = path.relative_to(ROOT).parent.parts
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -81,7 +101,7 @@ def room_graph() -> dict[str, set[str]]:
 
 
 def functions(path: Path) -> Iterator[Function]:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in nodes(path):
         if isinstance(node, Function):
             yield node
 
@@ -195,7 +215,7 @@ def public_definitions(body: list[ast.stmt]) -> Iterator[Function | ast.ClassDef
 
 
 def test_modules_and_public_definitions_have_docstrings() -> None:
-    trees = {path: ast.parse(path.read_text("utf-8")) for path in PUBLIC}
+    trees = {path: tree_of(path) for path in PUBLIC}
     missing = [str(path.relative_to(ROOT)) for path, tree in trees.items() if not ast.get_docstring(tree)]
     for path, tree in trees.items():
         bare = (node.name for node in public_definitions(tree.body) if not ast.get_docstring(node))

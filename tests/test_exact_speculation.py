@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
-from specbatch_kernels.cpu import available, unavailable_reason
+from specbatch_kernels.cpu import PackedDecoder, available, unavailable_reason
 
 from specbatch.config import JobConfig
 from specbatch.draft.head_build import find_head
@@ -17,7 +18,9 @@ from specbatch.engine.drafters import make_drafter, plan_drafts
 from specbatch.engine.loop import Loop, Target
 from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
+from specbatch.models.packed import build_packed
 from specbatch.models.resolve import resolve_model
+from specbatch.models.stored import StoredTensor
 from specbatch.rows import Answer, Prompt
 from specbatch.text.chat import ChatTemplate
 from specbatch.text.encoder import PromptEncoder
@@ -31,11 +34,15 @@ pytestmark = [
     pytest.mark.model,
     pytest.mark.skipif(not available(), reason=unavailable_reason() or "available"),
 ]
-OUTPUT = 8
-SHARE = {32: 2, 4: 6, 1: 12}
-"""Rows in flight → one in how many sample rows is run; which ones changes with the combination."""
+Weights: TypeAlias = Iterable[tuple[str, StoredTensor]]
+PAGE = 16
+BEGINNING, END, OUTPUT = PAGE, 20, 8
+"""Of a sample row's prompt, its page of shared beginning and the end are run, and so many tokens behind."""
+SHARE = {32: 2, 4: 8, 1: 10}
+"""Rows in flight → one in how many sample rows is run; the combinations together run all of them."""
 
-COMBINATIONS = (
+Combination: TypeAlias = tuple[str, str, int, bool]
+COMBINATIONS: tuple[Combination, ...] = (
     # policy, drafter, rows in flight, prefix sharing
     ("fixed:1", "suffix", 32, True),
     ("fixed:1", "model", 4, False),
@@ -74,7 +81,7 @@ class World:
 
     def run(self, rows: Sequence[Prompt], **settings: object) -> dict[int, Answer]:
         job = JobConfig.model_validate(
-            {"input": ("memory",), "kv_memory": 2**28, "kernels": "compiled", **settings}
+            {"input": ("memory",), "kv_memory": 2**28, "page_size": PAGE, "kernels": "compiled", **settings}
         )
         plan = plan_drafts(job, self.files, self.config, self.tokenizer)
         if plan is None:
@@ -91,6 +98,21 @@ class World:
         return host.answers
 
 
+@pytest.fixture(scope="module", autouse=True)
+def packed_once() -> Iterator[None]:
+    """Weights are packed once for each way of asking for them: passes only read them."""
+    kept: dict[tuple[tuple[int, ...], ...], PackedDecoder] = {}
+
+    def pack(config: ModelConfig, tensors: Weights, *captured: tuple[int, ...]) -> PackedDecoder:
+        if captured not in kept:
+            kept[captured] = build_packed(config, tensors, *captured)
+        return kept[captured]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("specbatch.engine.build.build_packed", pack)
+        yield
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("speculation")
@@ -99,13 +121,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     tokenizer = Tokenizer.load(files.directory)
     encoder = PromptEncoder(tokenizer, ChatTemplate.load(files.directory), config)
     prompts = outcomes(SAMPLE_DATA / "jobs.parquet", encoder, folder)
-    rows = [
-        replace(p, arrival=0.0, params=replace(p.params, max_tokens=min(OUTPUT, p.params.max_tokens)))
-        for p in prompts
-        if isinstance(p, Prompt)
-    ]
+    rows = [cut(p) for p in prompts if isinstance(p, Prompt)]
     assert len(rows) == 60
     return World(files, config, tokenizer, rows, find_head(files) or some_head(config, folder))
+
+
+def cut(prompt: Prompt) -> Prompt:
+    """A sample row that is quick to answer and there from the start."""
+    params = replace(prompt.params, max_tokens=min(OUTPUT, prompt.params.max_tokens))
+    tokens = prompt.token_ids[:BEGINNING] + prompt.token_ids[BEGINNING:][-END:]
+    return replace(prompt, arrival=0.0, token_ids=tokens, params=params)
 
 
 def some_head(config: ModelConfig, folder: Path) -> Path:
@@ -132,6 +157,22 @@ def plain(world: World) -> dict[int, tuple[int, ...]]:
     return texts
 
 
+def rows_of(world: World, combination: Combination) -> list[Prompt]:
+    """The next share of the sample rows that this number of rows in flight has not seen."""
+    step = SHARE[combination[2]]
+    earlier = COMBINATIONS[: COMBINATIONS.index(combination)]
+    return world.rows[sum(other[2] == combination[2] for other in earlier) % step :: step]
+
+
+@pytest.mark.parametrize("in_flight", SHARE)
+def test_combinations_run_all_sample_rows_at_every_number_of_rows_in_flight(
+    world: World, in_flight: int
+) -> None:
+    found = [rows_of(world, c) for c in COMBINATIONS if c[2] == in_flight]
+    assert {p.row_index for rows in found for p in rows} == set(range(60))
+    assert min(map(len, found)) >= min(in_flight, 30)
+
+
 @pytest.mark.timeout(900)  # the largest of them take minutes on a machine that is busy
 @pytest.mark.parametrize(("policy", "drafter", "in_flight", "sharing"), COMBINATIONS)
 def test_token_ids_are_those_of_plain_decoding(
@@ -142,10 +183,10 @@ def test_token_ids_are_those_of_plain_decoding(
     in_flight: int,
     sharing: bool,
 ) -> None:
-    step = SHARE[in_flight]
-    offset = sum(map(ord, policy + drafter)) % step
-    rows = world.rows[offset::step]
+    rows = rows_of(world, (policy, drafter, in_flight, sharing))
     more: dict[str, object] = {"draft_head": world.head} if "head" in drafter else {}
+    if policy == "eagle":
+        more["tree_nodes"] = 8
     if drafter == "model":
         more["draft_model"] = "smollm2-135m"
     found = world.run(

@@ -72,7 +72,8 @@ class World:
         return row
 
     def admit(self, row: Row) -> None:
-        """Share what pages there are."""
+        """Share what pages there are, of rows whose entries are made: entries of the last few tokens wait."""
+        self.propose(*((r, TreeShape(1, 1, 1)) for r in self.rows if r.pages and r.cached == r.committed - 1))
         row.pages.extend(self.pool.match(self.text(row), row.committed - 1))
         row.cached = len(row.pages) * PAGE
 

@@ -175,9 +175,9 @@ def test_sampled_tokens_stand_for_the_ones_left_out(monkeypatch: pytest.MonkeyPa
     exact = mean_head_gradient(Sampling(DRAFT, 0.0, torch.Generator()), 1)
     few = Sampling(20, 0.05, torch.Generator().manual_seed(1))
     assert len(few.columns(make_teacher().log_probs(make_batch((12, 4)).final).exp())[0]) < DRAFT
-    error = (mean_head_gradient(few, 200) - exact).norm() / exact.norm()
+    error = (mean_head_gradient(few, 50) - exact).norm() / exact.norm()
     monkeypatch.setattr("specbatch.draft.training.loss.math.log", lambda _share: 0.0)
-    careless = (mean_head_gradient(few, 200) - exact).norm() / exact.norm()
+    careless = (mean_head_gradient(few, 50) - exact).norm() / exact.norm()
     assert error < 0.15
     assert error < 0.8 * careless
 

@@ -41,6 +41,8 @@ DRAFTERS: dict[str, Callable[[], TestDrafter]] = {
     "broken": Broken,
 }
 POLICIES = [f"fixed:{gamma}" for gamma in range(1, 9)] + ["eagle"]
+USELESS = ("silent", "tokens beyond the vocabulary", "crashing", "broken")
+"""They propose little or nothing that can be verified, whatever the policy asks for."""
 
 
 def answers(
@@ -89,12 +91,16 @@ def plain() -> dict[int, list[tuple[int, ...]]]:
     return {len(some): [tuple(decode_alone(p)) for p in some] for some in (MIXED, MANY)}
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [(name, policy) for name in DRAFTERS for policy in POLICIES[:: 4 if name in USELESS else 1]],
+)
 def test_tokens_equal_plain_decoding(name: str, policy: str, plain: dict[int, list[tuple[int, ...]]]) -> None:
-    for rows, some in ((1, MIXED), (4, MIXED), (32, MANY)):
+    for rows, some in ((1, MIXED[:5]), (4, MIXED), (32, MANY)):
         found = answers(some, DRAFTERS[name](), TableExecutor(), policy=policy, max_rows_in_flight=rows)
-        assert [found[p.row_index].token_ids for p in some] == plain[len(some)]
+        assert [found[p.row_index].token_ids for p in some] == plain[len(MIXED if rows < 32 else MANY)][
+            : len(some)
+        ]
 
 
 rows = st.lists(
@@ -102,7 +108,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     rows,
     st.sampled_from(sorted(DRAFTERS)),
