@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -14,14 +14,16 @@ from specbatch.errors import StorageError
 from specbatch.rows import Status
 
 EXAMPLES = 3
-_COLUMNS = ("row_index", "id", "status", "error_code", "error_message", "output_tokens")
+COLUMNS = ("row_index", "id", "status", "error_code", "error_message", "output_tokens")
+"""Columns of the results that this is computed from."""
+
 _WITH_TEXT = (Status.OK.value, Status.TRUNCATED.value)
 
 
 class FailedRow(TypedDict):
-    """One of the first rows that failed for a reason."""
+    """One of the first rows that failed for a reason; rows of an unfinished run have no place yet."""
 
-    row_index: int
+    row_index: int | None
     id: str | None
     message: str | None
 
@@ -45,9 +47,18 @@ def failures(results: Path, fail_on: Collection[str] = ()) -> list[Failure]:
     Raises:
         StorageError: The file cannot be read.
     """
+    try:
+        with pq.ParquetFile(results) as file:
+            return failures_among(file.iter_batches(columns=list(COLUMNS)), fail_on)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(results, error) from error
+
+
+def failures_among(batches: Iterable[pa.RecordBatch], fail_on: Collection[str] = ()) -> list[Failure]:
+    """The same of rows that come in batches with the columns ``COLUMNS``."""
     fine = pa.array([status for status in _WITH_TEXT if status not in fail_on], pa.string())
     found: dict[tuple[str, str | None], Failure] = {}
-    for row in _failed_rows(results, fine):
+    for row in _failed_rows(batches, fine):
         reason = (row["status"], row["error_code"])
         entry = found.setdefault(reason, {"status": reason[0], "code": reason[1], "rows": 0, "first": []})
         entry["rows"] += 1
@@ -62,14 +73,10 @@ def unreadable(results: Path, error: Exception) -> StorageError:
     return StorageError(f"{results}: cannot be read back: {reason}", "delete it and run again")
 
 
-def _failed_rows(results: Path, fine: pa.Array) -> Iterator[Mapping[str, Any]]:
-    try:
-        with pq.ParquetFile(results) as file:
-            for batch in file.iter_batches(columns=list(_COLUMNS)):
-                failed = pc.invert(pc.is_in(batch.column("status"), value_set=fine))
-                yield from batch.filter(failed).to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        raise unreadable(results, error) from error
+def _failed_rows(batches: Iterable[pa.RecordBatch], fine: pa.Array) -> Iterator[Mapping[str, Any]]:
+    for batch in batches:
+        failed = pc.invert(pc.is_in(batch.column("status"), value_set=fine))
+        yield from batch.filter(failed).to_pylist()
 
 
 def _message(row: Mapping[str, Any]) -> str | None:

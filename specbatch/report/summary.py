@@ -23,12 +23,13 @@ from specbatch.table.schema import SCHEMA_VERSION
 
 LATENCIES = ("queued_s", "ttft_s", "tpot_ms", "e2e_s")
 QUANTILES = (50, 95, 99)
-_COLUMNS = (
+COLUMNS = (
     *("tier", "status", "slo_met", "deadline_met", "prompt_tokens", "output_tokens", "cached_prompt_tokens"),
     *("num_preemptions", "recomputed_tokens", "target_passes", "prefill_flops", "verify_flops", *LATENCIES),
     *SPECULATION_COLUMNS,
     *(name for name in PROMISE_COLUMNS if name not in SPECULATION_COLUMNS),
 )
+"""Columns of the results that the numbers are computed from."""
 _COMPUTE = ("prefill_flops", "verify_flops", "draft_flops", "rejected_flops", "target_passes")
 
 Quantiles = dict[str, float | None]
@@ -120,7 +121,17 @@ def summarise(results: Path, manifest: Manifest) -> Summary:
     Raises:
         StorageError: The results cannot be read.
     """
-    table = _read(results)
+    return summarise_rows(_read(results), failures(results, manifest.fail_on), manifest)
+
+
+def summarise_rows(table: pa.Table, failed: list[Failure], manifest: Manifest) -> Summary:
+    """The same of rows that were read already.
+
+    Args:
+        table: Has the columns ``COLUMNS``.
+        failed: Those of its rows that failed.
+        manifest: Of the same run.
+    """
     seconds = sum(attempt.engine_seconds for attempt in manifest.attempts)
     device_seconds = sum(attempt.seconds for attempt in manifest.attempts)
     stats = _stats(manifest.attempts)
@@ -132,7 +143,7 @@ def summarise(results: Path, manifest: Manifest) -> Summary:
         "specbatch": manifest.specbatch,
         "model": manifest.model,
         "rows": _row_counts(table),
-        "failures": failures(results, manifest.fail_on),
+        "failures": failed,
         "tokens": _token_counts(table),
         "slo": _slo_counts(table),
         "rates": _rates(_computed_here(table), seconds, device_seconds),
@@ -172,7 +183,7 @@ def read_summary(path: Path) -> Summary | None:
 
 def _read(results: Path) -> pa.Table:
     try:
-        return pq.read_table(results, columns=list(_COLUMNS), partitioning=None)
+        return pq.read_table(results, columns=list(COLUMNS), partitioning=None)
     except (OSError, pa.ArrowException) as error:
         raise unreadable(results, error) from error
 

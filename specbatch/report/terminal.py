@@ -172,7 +172,7 @@ def _print_failure(page: Page, failure: Failure) -> None:
     code = f": {failure['code']}" if failure["code"] else ""
     page.item(f"{_rows(failure['rows'])} {failure['status']}{code}")
     for row in failure["first"]:
-        named = f"row {row['row_index']}"
+        named = "a row" if row["row_index"] is None else f"row {row['row_index']}"
         # Messages in the results begin with the row's number.
         message = (row["message"] or "no message").removeprefix(f"{named}: ")
         label = named if row["id"] is None else f"{named} (id {row['id']})"
