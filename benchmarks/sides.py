@@ -170,6 +170,10 @@ class CountingHost:
         """All rows are there from the start, so the engine has no reason to wait."""
         time.sleep(seconds)
 
+    def joules(self) -> float | None:
+        """Energy is not compared."""
+        return None
+
     def deliver(self, answer: Answer) -> None:
         """Counts one answer."""
         if not answer.succeeded:

@@ -1,4 +1,4 @@
-"""The account of a row's drafted tokens, and of all rows'."""
+"""What is counted for a row: its drafted tokens, and its share of time and energy."""
 
 from __future__ import annotations
 
@@ -58,3 +58,31 @@ class DraftAccount:
         by_length = sum(length * times for length, times in enumerate(self.accept_histogram))
         assert by_length == self.accepted, "the histogram disagrees with the accepted tokens"
         assert min(self.unselected, self.rejected, self.trimmed, self.rejected_flops) >= 0, "a negative count"
+
+
+@dataclass(slots=True)
+class DeviceShare:
+    """What of the engine's time, and of the energy measured meanwhile, is attributed to a row.
+
+    A step's seconds are shared by the tokens that it computes for each row, those of its drafting by the
+    tokens drafted for each. So are its joules, which are taken to flow evenly while it lasts.
+
+    Attributes:
+        device_s: Seconds of the steps that the row took part in.
+        draft_s: The part of them for drafting.
+        rejected_s: The part of them for target passes over tokens that were rejected.
+        joules: ``None`` as long as no meter was read.
+    """
+
+    device_s: float = 0.0
+    draft_s: float = 0.0
+    rejected_s: float = 0.0
+    joules: float | None = None
+
+    def add(self, seconds: float, joules: float | None, draft_s: float, rejected_s: float = 0.0) -> None:
+        """Enter the share of a step; ``joules`` is ``None`` where they are not measured."""
+        self.device_s += seconds
+        self.draft_s += draft_s
+        self.rejected_s += rejected_s
+        if joules is not None:
+            self.joules = joules + (self.joules or 0.0)

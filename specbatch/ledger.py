@@ -41,6 +41,7 @@ class EngineStats:
         overload_notice: Why promises are not judged ahead; empty when they are.
         entitled_tokens: Tier → verified tokens that its share came to while it had rows.
         achieved_tokens: Tier → verified tokens that it had meanwhile.
+        attributed_s: Seconds shared among rows; those in between are nobody's.
         calibration: How far predicted acceptance was from what happened, by drafter and depth.
     """
 
@@ -77,6 +78,7 @@ class EngineStats:
     overload_notice: str = ""
     entitled_tokens: dict[str, float] = field(default_factory=dict)
     achieved_tokens: dict[str, int] = field(default_factory=dict)
+    attributed_s: float = 0.0
     calibration: dict[str, object] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, float | int | str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from specbatch.account import DraftAccount
+from specbatch.account import DeviceShare, DraftAccount
 
 
 class Status(StrEnum):
@@ -154,8 +154,6 @@ class Row:
     """A prompt inside the engine. Only committed tokens ever enter it.
 
     Attributes:
-        prompt: The frozen input.
-        output: Committed output tokens.
         pages: Page numbers that hold this row's keys and values, in logical order.
         cached: How many leading tokens of prompt + output have keys and values stored.
         high_water: Most tokens ever cached; computing below it is recomputation.
@@ -176,6 +174,7 @@ class Row:
     high_water: int = 0
     drafts: DraftAccount = field(default_factory=DraftAccount)
     standing: Standing = field(default_factory=Standing)
+    share: DeviceShare = field(default_factory=DeviceShare)
 
     @property
     def tier(self) -> str:
@@ -240,6 +239,7 @@ class Answer:
     served_tier: str | None = None
     tier_reason: str | None = None
     miss: str | None = None
+    share: DeviceShare | None = None
 
     @property
     def output_tokens(self) -> int:

@@ -125,6 +125,10 @@ class BenchHost:
         """Seconds since the run started."""
         return self.clock.now() - self.start
 
+    def joules(self) -> float | None:
+        """Nothing is measured."""
+        return None
+
     def sleep(self, seconds: float) -> None:
         """Until the next row arrives."""
         before = self.clock.now()

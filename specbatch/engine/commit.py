@@ -96,6 +96,7 @@ def _account(row: Row, status: Status, now: float) -> Answer:
         served_tier=None if row.standing.tier is None and prompt.demotion is None else row.tier,
         tier_reason=_tier_reason(row),
         miss=row.standing.miss,
+        share=replace(row.share) if row.target_passes else None,
     )
 
 

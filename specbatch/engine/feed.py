@@ -59,6 +59,10 @@ class Host(Protocol):
         """Seconds on the run clock."""
         ...
 
+    def joules(self) -> float | None:
+        """What the energy meter has counted since the attempt began; ``None`` without a meter."""
+        ...
+
     def sleep(self, seconds: float) -> None:
         """Nothing to do for this long, unless a stop is requested."""
         ...

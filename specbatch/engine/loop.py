@@ -14,6 +14,7 @@ from specbatch.engine.commit import Voice, commit_tokens, failed_answer, finishe
 from specbatch.engine.executor import Executor
 from specbatch.engine.feed import Feed, Host
 from specbatch.engine.oversight import Oversight
+from specbatch.engine.sharing import StepSharing
 from specbatch.engine.speculation import Speculator, observed
 from specbatch.engine.timing import Timed, observe_pass
 from specbatch.engine.verification import Verifier, accepted_moves
@@ -83,6 +84,7 @@ class Loop:
             kv_pages_total=self._pool.capacity,
         )
         self._ledger = Ledger(target.config, self.stats)
+        self._sharing = StepSharing(self.stats, host)
         self._verifier = Verifier(target.executor, self._draw)
         name = "" if target.drafter is None else target.drafter.name
         calibration, free = Calibration(name), "+" in name
@@ -129,6 +131,7 @@ class Loop:
 
     def step(self) -> None:
         """One iteration."""
+        self._sharing.skip()
         with self._timed("plan_s"):
             self._admission.review()
             self._admission.admit()
@@ -153,11 +156,15 @@ class Loop:
             output = self._target.executor.forward(step)
         with self._timed("choose_s"):
             verdicts = self._verifier.verify(work, output.logits)
-        self._learn(work, verdicts, self._host.now() - started)
+        pass_s, drafted = self._host.now() - started, self._speculator
+        self._sharing.share(work, verdicts, pass_s, None if drafted is None else drafted.drafting)
+        self._learn(work, verdicts, pass_s)
         with self._timed("commit_s"):
             self._commit(work, verdicts)
+        self._sharing.skip()
         with self._timed("draft_s"):
             self._observe(work, verdicts, step, output)
+        self._sharing.share_observing([item for item in work if item.row.prompt.row_index in self._voices])
         self._report()
 
     def check(self) -> None:
@@ -279,7 +286,8 @@ class Loop:
         scheduler = self._scheduler
         waiting = len(self._admission) + len(scheduler.parked)
         tokens, owners = self.stats.output_tokens, self._oversight.quotas.tokens
-        self._host.tick(Snapshot("running", len(scheduler.running), waiting, tokens, owners))
+        rows, shared = len(scheduler.running), self.stats.attributed_s
+        self._host.tick(Snapshot("running", rows, waiting, tokens, owners, shared))
 
     def _timed(self, field: str) -> Timed:
         return Timed(self.stats, field)

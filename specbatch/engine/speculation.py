@@ -34,6 +34,7 @@ class Speculator:
     Attributes:
         spent: Rows, width and levels of this step's drafts that took passes of a draft model.
         draft_s: Seconds that the drafter took for all of this step's drafts.
+        drafted: Tokens drafted in this step for each row that drafted.
         fallback: Why this step decodes plainly although the policy wanted drafts; empty when it does not.
         select_s: Seconds that policy and calibration have taken so far.
     """
@@ -52,6 +53,7 @@ class Speculator:
         self._drafts: Drafts | None = None
         self.spent: tuple[int, int, int] | None = None
         self.draft_s = self.select_s = 0.0
+        self.drafted: dict[Row, int] = {}
         self.fallback = ""
 
     def trees(
@@ -71,7 +73,7 @@ class Speculator:
             A tree or nothing for each item.
         """
         self._drafts = self.spent = None
-        self.draft_s, self.fallback = 0.0, ""
+        self.draft_s, self.fallback, self.drafted = 0.0, "", {}
         trees: list[TokenTree | None] = [None] * len(work)
         view = view_of(work, self._clock(), self._budget)
         with Timed(self, "select_s"):
@@ -115,6 +117,11 @@ class Speculator:
         with Timed(self, "select_s"):
             self._calibration.learn(self._drafts, [chosen.get(row, []) for row in self._drafts.rows])
 
+    @property
+    def drafting(self) -> tuple[float, dict[Row, int]]:
+        """Seconds that this step's drafts took, and the tokens drafted for each row."""
+        return self.draft_s, self.drafted
+
     def ended(self, row: Row) -> None:
         """A row has left the engine."""
         self._calibration.forget(row)
@@ -129,7 +136,7 @@ class Speculator:
         drafts = self.drafter.propose(requests)
         self.draft_s = self._clock() - started
         for request, draft in zip(requests, drafts, strict=True):
-            drafted = draft.tree.size + draft.discarded
+            drafted = self.drafted[request.row] = draft.tree.size + draft.discarded
             self._ledger.record_draft(request.row, drafted, draft.passes, draft.flops)
         paid = [request.shape for request, draft in zip(requests, drafts, strict=True) if draft.passes]
         if paid:

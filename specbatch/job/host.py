@@ -71,6 +71,7 @@ class WorkDone:
     rows: int
     computed_tokens: int
     committed_tokens: int
+    attributed_s: float
     owner_tokens: dict[str, int]
 
 
@@ -100,6 +101,7 @@ class RunHost:
         self._record: Callable[[WorkDone], None] | None = None
         self._recorded_at = clock.now()
         self._computed_tokens = self._committed_tokens = 0
+        self._attributed_s = 0.0
         self._owner_tokens: Mapping[str, int] = {}
         self._decisions: DecisionWriter | None = None
 
@@ -114,6 +116,10 @@ class RunHost:
     def now(self) -> float:
         """Seconds on the run clock."""
         return self._clock.now()
+
+    def joules(self) -> float | None:
+        """Nothing is measured."""
+        return None
 
     def sleep(self, seconds: float) -> None:
         """Nothing to do for this long, unless a stop is requested."""
@@ -165,6 +171,7 @@ class RunHost:
     def tick(self, snapshot: Snapshot) -> None:
         """A step ended."""
         self._computed_tokens, self._owner_tokens = snapshot.output_tokens, snapshot.owner_tokens
+        self._attributed_s = snapshot.attributed_s
         self._commit_if_due()
         if self.now() - self._recorded_at >= RECORD_EVERY_S:
             self._keep()
@@ -196,7 +203,8 @@ class RunHost:
             # The snapshot of the present step may still be to come.
             computed = max(self._computed_tokens, self._tally.output_tokens)
             committed, owners = self._committed_tokens, dict(self._owner_tokens)
-            self._record(WorkDone(self._writer.committed, computed, committed, owners))
+            done = self._writer.committed
+            self._record(WorkDone(done, computed, committed, self._attributed_s, owners))
 
     def _count(self, answer: Answer) -> None:
         self._stop.saw(answer.status)

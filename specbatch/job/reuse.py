@@ -26,15 +26,15 @@ from specbatch.table.parts import (
     write_part,
 )
 from specbatch.table.rundir import RunDir, refuse_mismatch
-from specbatch.table.schema import DRAFT_COUNTS, FIRST_SECOND, HISTOGRAM, LAST_SECOND
+from specbatch.table.schema import DRAFT_COUNTS, FIRST_SECOND, HISTOGRAM, LAST_SECOND, SHARES
 
 _HINT = "use the same settings as that run, or leave out --reuse"
-# What a copied answer did not cost, and latencies it did not have, in this run.
+# What a copied answer did not cost in this run, and latencies and shares of time and energy it does not have.
 _ZEROED = (
     *("cached_prompt_tokens", "num_preemptions", "recomputed_tokens", "target_passes"),
     *("prefill_flops", "verify_flops", *DRAFT_COUNTS, "draft_flops", "rejected_flops"),
 )
-_NULLED = ("queued_s", "ttft_s", "tpot_ms", "e2e_s")
+_NULLED = ("queued_s", "ttft_s", "tpot_ms", "e2e_s", *SHARES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ class Snapshot:
         phase: What it is doing, one word.
         output_tokens: Produced by this attempt so far.
         owner_tokens: Verified tokens of owners with a quota, earlier attempts included; goes on changing.
+        attributed_s: Engine time of this attempt that rows have a share in, seconds.
     """
 
     phase: str
@@ -25,6 +26,7 @@ class Snapshot:
     rows_waiting: int
     output_tokens: int
     owner_tokens: Mapping[str, int] = field(default_factory=dict)
+    attributed_s: float = 0.0
 
 
 @dataclass(slots=True)

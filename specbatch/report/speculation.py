@@ -76,15 +76,6 @@ def speculation(table: pa.Table) -> Speculation:
     }
 
 
-def rejected_energy(drafts: Speculation) -> dict[str, float | str | None]:
-    """The energy that went into rejected tokens: not measured, so null, beside what stands in for it."""
-    return {
-        "rejected_joules": None,
-        "rejected_reason": "energy is not measured; rejected_share_by_flops is exact, by formula",
-        "rejected_share_by_flops": drafts["rejected_flop_share"],
-    }
-
-
 def _histogram(table: pa.Table) -> list[int]:
     """Sum of the rows' histograms, which differ in length."""
     lengths = pc.list_value_length(table.column(HISTOGRAM)).fill_null(0).to_numpy()

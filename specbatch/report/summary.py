@@ -12,22 +12,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from specbatch.report.energy import COLUMNS as ENERGY_COLUMNS
+from specbatch.report.energy import Energy, energy, time_shares
 from specbatch.report.failures import Failure, failures, unreadable
 from specbatch.report.promises import COLUMNS as PROMISE_COLUMNS
 from specbatch.report.promises import Misses, Shares, is_share, misses, shares
 from specbatch.report.speculation import COLUMNS as SPECULATION_COLUMNS
-from specbatch.report.speculation import Speculation, rejected_energy, speculation
+from specbatch.report.speculation import Speculation, speculation
 from specbatch.rows import Status
 from specbatch.table.manifest import Attempt, Manifest
 from specbatch.table.schema import SCHEMA_VERSION
 
 LATENCIES = ("queued_s", "ttft_s", "tpot_ms", "e2e_s")
 QUANTILES = (50, 95, 99)
-COLUMNS = (
-    *("tier", "status", "slo_met", "deadline_met", "prompt_tokens", "output_tokens", "cached_prompt_tokens"),
-    *("num_preemptions", "recomputed_tokens", "target_passes", "prefill_flops", "verify_flops", *LATENCIES),
-    *SPECULATION_COLUMNS,
-    *(name for name in PROMISE_COLUMNS if name not in SPECULATION_COLUMNS),
+COLUMNS = tuple(
+    dict.fromkeys(
+        (
+            *("tier", "status", "slo_met", "deadline_met", "prompt_tokens", "cached_prompt_tokens"),
+            *("num_preemptions", "recomputed_tokens", "target_passes", *LATENCIES),
+            *(*SPECULATION_COLUMNS, *PROMISE_COLUMNS, *ENERGY_COLUMNS),
+        )
+    )
 )
 """Columns of the results that the numbers are computed from."""
 _COMPUTE = ("prefill_flops", "verify_flops", "draft_flops", "rejected_flops", "target_passes")
@@ -108,7 +113,7 @@ class Summary(TypedDict):
     time: dict[str, float | int]
     memory: dict[str, float | int | str | None]
     engine: dict[str, float | int | str | None]
-    energy: dict[str, float | str | None]
+    energy: Energy
 
 
 def summarise(results: Path, manifest: Manifest) -> Summary:
@@ -157,14 +162,11 @@ def summarise_rows(table: pa.Table, failed: list[Failure], manifest: Manifest) -
             "attempts": len(manifest.attempts),
             "engine_seconds": seconds,
             "device_seconds": device_seconds,
+            **time_shares(table, manifest.attempts),
         },
         "memory": {name: value for name, value in stats.items() if _is_memory(name)},
         "engine": {name: value for name, value in stats.items() if not (_is_memory(name) or is_share(name))},
-        "energy": {
-            "joules": None,
-            "reason": "no energy meter is read in this version",
-            **rejected_energy(drafts),
-        },
+        "energy": energy(table, manifest.attempts, drafts),
     }
 
 

@@ -33,6 +33,7 @@ class Attempt(BaseModel):
         committed_tokens: Those of them that belong to committed rows.
         reused_rows: Answers copied from another run directory.
         reused_tokens: Their output tokens, which this run did not compute.
+        attributed_s: Engine seconds that rows have a share in, finished or not.
         owner_tokens: Verified tokens by owner with a quota, those of earlier attempts included.
         exit_code: Null while running and after a kill.
         stats: The engine's own counts.
@@ -50,6 +51,7 @@ class Attempt(BaseModel):
     committed_tokens: int = 0
     reused_rows: int = 0
     reused_tokens: int = 0
+    attributed_s: float = 0.0
     owner_tokens: dict[str, int] = {}
     exit_code: int | None = None
     stats: dict[str, float | int | str | None] = {}

@@ -73,6 +73,10 @@ OUTPUT_MEANING: Mapping[str, str] = MappingProxyType(
         "accept_histogram": "how many verifications accepted 0, 1, 2, ... tokens",
         "draft_flops": "floating-point operations of drafting, by formula",
         "rejected_flops": "the part of verify_flops that went into rejected tokens",
+        "device_s": "its share of the engine's seconds, by its tokens in each step; null if it never ran",
+        "draft_s": "the part of device_s for drafting",
+        "rejected_s": "the part of device_s for target passes over rejected tokens",
+        "energy_j": "the joules attributed to the row, shared like device_s; null without a meter",
         "policy": "speculation policy",
         "engine": "inference engine",
     }

@@ -9,7 +9,7 @@ import pyarrow as pa
 from specbatch.rows import Answer
 from specbatch.table.keys import KEY_BYTES
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 KEY = "key"
 TOKEN_IDS = "token_ids"  # noqa: S105 (a column, not a secret)
 HISTOGRAM = "accept_histogram"
@@ -18,6 +18,8 @@ DRAFT_COUNTS = (
     *("verifications", "draft_passes"),
 )
 """Integer columns of the account of drafted tokens: fields of :class:`specbatch.account.DraftAccount`."""
+SHARES = ("device_s", "draft_s", "rejected_s", "energy_j")
+"""What is attributed to a row of the run's time and energy; null where it never ran in this run."""
 _TIME = pa.timestamp("us", "UTC")
 FIRST_SECOND, LAST_SECOND = -62135596800, 253402300799
 """Unix times of the years 1 and 9999; timestamps outside cannot become Python datetimes."""
@@ -55,6 +57,7 @@ _FIELDS = (
     pa.field(HISTOGRAM, pa.list_(pa.int64())),
     pa.field("draft_flops", pa.float64()),
     pa.field("rejected_flops", pa.float64()),
+    *(pa.field(name, pa.float64()) for name in SHARES),
     pa.field("policy", pa.string()),
     pa.field("engine", pa.string()),
 )
@@ -147,9 +150,18 @@ def _cells(answer: Answer, epoch: float, policy: str, engine: str) -> dict[str, 
         HISTOGRAM: answer.drafts.accept_histogram,
         "draft_flops": answer.drafts.draft_flops,
         "rejected_flops": answer.drafts.rejected_flops,
+        **_shares(answer),
         "policy": policy,
         "engine": engine,
     }
+
+
+def _shares(answer: Answer) -> dict[str, float | None]:
+    """Columns of :data:`SHARES`."""
+    share = answer.share
+    if share is None:
+        return dict.fromkeys(SHARES)
+    return dict(zip(SHARES, (share.device_s, share.draft_s, share.rejected_s, share.joules), strict=True))
 
 
 def _microseconds(seconds: float) -> int:

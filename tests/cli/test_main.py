@@ -143,7 +143,7 @@ def test_a_job_with_the_default_model_from_flags_to_summary(tmp_path: Path) -> N
     first = called("run", "t.parquet", *flags, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     summary = json.loads(first.stdout)
-    assert (summary["schema_version"], summary["exit_code"], summary["run_directory"]) == (3, 0, "t.out")
+    assert (summary["schema_version"], summary["exit_code"], summary["run_directory"]) == (4, 0, "t.out")
     assert summary["rows"]["by_status"]["rejected"] == 1
     assert "\r" not in first.stderr
     rows = pq.read_table(tmp_path / "t.out" / "results.parquet").to_pylist()

@@ -178,6 +178,9 @@ class StepClock:
     def now(self) -> float:
         return self.time
 
+    def joules(self) -> float | None:
+        return None
+
     def sleep(self, seconds: float) -> None:
         self.time += seconds
 

@@ -124,7 +124,7 @@ def test_totals_identities_and_shares(summary: Summary) -> None:
     assert drafts["rejected_flop_share"] == pytest.approx(share)
     assert summary["compute"]["rejected_flops"] == 9e6
     assert summary["energy"]["rejected_joules"] is None
-    assert summary["energy"]["rejected_share_by_flops"] == pytest.approx(share)
+    assert summary["energy"]["proxies"]["rejected_share_by_flops"] == pytest.approx(share)
 
 
 def test_tiers_have_their_own_account(summary: Summary) -> None:

@@ -52,6 +52,7 @@ MESSAGE = "row 4: the deadline passed 312 s before the row could begin; start ea
 def summary(tmp_path: Path) -> Summary:
     columns: dict[str, object] = {name: [row[place] for row in ROWS] for place, name in enumerate(NAMES)}
     columns["row_index"], columns["id"] = list(range(5)), [None, "a", "b", "c", "order-48213"]
+    columns["device_s"] = [0.5, 1.5, 3.0, 1.0, None]
     columns["error_code"] = [None, None, None, None, "deadline_passed"]
     columns["error_message"] = [None, None, None, None, MESSAGE]
     schema = output_schema(token_ids=False)
@@ -65,8 +66,12 @@ def summary(tmp_path: Path) -> Summary:
         pa.table(filled, schema=pa.schema([field.with_nullable(True) for field in schema])), tmp_path / "r"
     )
     attempts = (
-        Attempt(start=0, seconds=6, engine_seconds=4, stats={"steps": 3, "kv_pages_peak": 9}),
-        Attempt(start=9, seconds=14, engine_seconds=6, stats={"steps": 4, "kv_pages_peak": 5}),
+        Attempt(
+            start=0, seconds=6, engine_seconds=4, attributed_s=3.5, stats={"steps": 3, "kv_pages_peak": 9}
+        ),
+        Attempt(
+            start=9, seconds=14, engine_seconds=6, attributed_s=4.0, stats={"steps": 4, "kv_pages_peak": 5}
+        ),
     )
     config = JobConfig(input=("x",))
     manifest = Manifest.create(config, {}, {"name": "m"}, [], 0.0).model_copy(update={"attempts": attempts})
@@ -99,7 +104,14 @@ def test_totals_rates_and_attainment(summary: Summary) -> None:
     }
     assert summary["tiers"]["interactive"]["slo"]["attainment"] == 0.5
     assert summary["tiers"]["batch"]["latency"]["queued_s"]["p50"] == 5.0
-    assert summary["time"] == {"attempts": 2, "engine_seconds": 10, "device_seconds": 20}
+    assert summary["time"] == {
+        "attempts": 2,
+        "engine_seconds": 10,
+        "device_seconds": 20,
+        "attributed_seconds": 6.0,
+        "idle_seconds": 4.0,
+        "lost_seconds": 1.5,
+    }
     assert summary["engine"] == {"steps": 7}
     assert summary["memory"] == {"kv_pages_peak": 9}
     assert summary["energy"]["joules"] is None
