@@ -7,8 +7,9 @@ everything after is verification (plain decoding verifies one token a pass), dra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from specbatch.account import DraftAccount
 from specbatch.models.config import ModelConfig
@@ -79,20 +80,29 @@ class EngineStats:
     entitled_tokens: dict[str, float] = field(default_factory=dict)
     achieved_tokens: dict[str, int] = field(default_factory=dict)
     attributed_s: float = 0.0
-    calibration: dict[str, object] = field(default_factory=dict)
+    calibration: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, float | int | str]:
         """Field name → value, for the run's manifest; the account of drafts is flat among them.
 
-        Counts by tier are flat too, ``entitled_tokens.batch``; other tables are left out.
+        Counts by tier are flat too, ``entitled_tokens.batch``, and of the calibration what adds up over
+        attempts: ``calibration.candidates``, and with ``_sum`` each mean times their number.
         """
         fields = asdict(self)
-        del fields["calibration"]
+        overall = fields.pop("calibration").get("overall", {})
+        fields.update(_sums(overall))
         for name in ("entitled_tokens", "achieved_tokens"):
             fields.update({f"{name}.{tier}": tokens for tier, tokens in fields.pop(name).items()})
         drafts = fields.pop("drafts")
         del drafts["accept_histogram"]
         return {**fields, **drafts}
+
+
+def _sums(means: Mapping[str, float]) -> dict[str, float]:
+    """Of means over candidates, what can be added up; nothing where there were none."""
+    count = means.get("candidates", 0)
+    sums = {f"calibration.{name}_sum": count * mean for name, mean in means.items() if name != "candidates"}
+    return {"calibration.candidates": count, **sums} if count else {}
 
 
 class Ledger:

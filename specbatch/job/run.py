@@ -224,7 +224,7 @@ class _Run:
         return RunOutcome(self._directory.path, code, summary, verdict, ran=True)
 
     def _summarise(self) -> Summary:
-        summary = summarise(self._directory.results, self._attempts.current())
+        summary = summarise(self._directory.results, self._attempts.settle())
         write_text(self._directory.summary, json.dumps(summary, indent=2) + "\n")
         return summary
 

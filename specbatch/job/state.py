@@ -120,6 +120,7 @@ class Attempts:
         attempt = Attempt(start=start, began=began)
         self.manifest = manifest.model_copy(update={"attempts": (*manifest.attempts, attempt)})
         self._engine_started: float | None = None
+        self._settled = False
 
     def __enter__(self) -> Attempts:
         self._save()
@@ -173,9 +174,14 @@ class Attempts:
         self._update()
         self._engine_started = None
 
-    def current(self) -> Manifest:
-        """The manifest with the seconds of the present attempt."""
-        return self._timed({})
+    def settle(self) -> Manifest:
+        """The manifest with the seconds of the present attempt; from now on they stay as they are.
+
+        A summary is computed from them, and whoever computes it again is to find the same.
+        """
+        self.manifest = self._timed({})
+        self._settled = True
+        return self.manifest
 
     def finish(self, finished: Finished) -> None:
         """Results are in place."""
@@ -188,7 +194,7 @@ class Attempts:
 
     def _timed(self, changes: Mapping[str, object]) -> Manifest:
         seconds = self.clock.attempt_seconds()
-        update: dict[str, object] = {**changes, "seconds": seconds}
+        update: dict[str, object] = dict(changes) if self._settled else {**changes, "seconds": seconds}
         if self._engine_started is not None:
             update["engine_seconds"] = seconds - self._engine_started
         return self.manifest.with_attempt(self.manifest.attempts[-1].model_copy(update=update))

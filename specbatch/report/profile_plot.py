@@ -80,7 +80,7 @@ def _draft_lines(table: CostTable) -> list[Line]:
 def _chart(title: str, lines: Sequence[Line], place: int) -> str:
     """Axes, lines and legend of one chart, the ``place``-th from the left."""
     x_top = max(x for line in lines for x, _ in line.points)
-    y_step = _step(max(y for line in lines for _, y in line.points))
+    y_step = round_step(max(y for line in lines for _, y in line.points))
     y_top = y_step * max(1, math.ceil(max(y for line in lines for _, y in line.points) / y_step))
     parts = [f'<text class="t" x="0" y="-16">{escape(title)}</text>']
     for i in range(round(y_top / y_step) + 1):
@@ -113,7 +113,7 @@ def _line(line: Line, row: int, scale: tuple[float, float]) -> list[str]:
     return parts
 
 
-def _step(top: float) -> float:
+def round_step(top: float) -> float:
     """A round distance of grid lines, so that there are four to ten of them."""
     rough = max(top, 1e-6) / 5
     power = 10.0 ** math.floor(math.log10(rough))

@@ -74,7 +74,7 @@ def read_status(path: Path) -> RunStatus:
     if not path.is_dir():
         raise UsageError(f"{path}: no such directory", "name a run directory, e.g. jobs.out")
     directory = RunDir(path)
-    traces = (directory.manifest, path / _LOCK, *directory.parts.glob("part-*"))
+    traces = (directory.manifest, path / _LOCK, directory.results, *directory.parts.glob("part-*"))
     if not any(trace.exists() for trace in traces):
         raise UsageError(f"{path} is not a run directory", _run_directories(path))
     problems: list[str] = []

@@ -47,20 +47,31 @@ def print_summary(
     """
     page = Page(stream, width)
     if summary["tiers"]:
-        shown = QUANTILES if page.console.width >= _WIDE else QUANTILES[:2]
-        page.console.print(_tiers(summary, shown))
+        page.console.print(latency_table(summary, page.console.width))
         page.blank()
     for name, text in _facts(summary):
         page.fact(name, text)
-    if summary["failures"]:
-        page.fact("failed", f"{_rows(_failed(summary))}, by reason:")
-        for failure in summary["failures"]:
-            _print_failure(page, failure)
+    print_failures(page, summary)
     page.path("results", str(ending.directory / "results.parquet"))
     page.fact("verdict", f"exit code {ending.exit_code}: {ending.reason or _praise(summary)}")
 
 
-def _tiers(summary: Summary, shown: tuple[int, ...]) -> Table:
+def print_failures(page: Page, summary: Summary) -> None:
+    """Why rows failed, with the first of each reason; nothing where none did."""
+    if summary["failures"]:
+        page.fact("failed", f"{_rows(_failed(summary))}, by reason:")
+        for failure in summary["failures"]:
+            _print_failure(page, failure)
+
+
+def latency_table(summary: Summary, width: int) -> Table:
+    """A row per tier: promises kept, and latencies.
+
+    Args:
+        summary: Of the run.
+        width: Columns that there are; wide ones hold p99, too.
+    """
+    shown = QUANTILES if width >= _WIDE else QUANTILES[:2]
     quantiles = "/".join(f"p{quantile}" for quantile in shown)
     table = Table(box=None, pad_edge=False)
     # Only a tier's name may be broken: half a number is a wrong number.

@@ -49,6 +49,8 @@ OUTPUT_MEANING: Mapping[str, str] = MappingProxyType(
         "tpot_ms": "mean milliseconds per output token after the first",
         "e2e_s": "seconds from arrival to the last token",
         "deadline": "finish by; null without a deadline",
+        "ttft_slo_ms": "milliseconds to the first token that were promised; null without a promise",
+        "tpot_slo_ms": "milliseconds per token after it that were promised; null without a promise",
         "deadline_met": "null without a deadline",
         "slo_met": "whether every promise (deadline, first token, per token) was kept; null without any",
         "miss_reason": "why a promise was missed; hopeless, overload, waited, slow or failed",

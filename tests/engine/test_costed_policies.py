@@ -99,6 +99,9 @@ def test_what_the_target_decides_is_learnt() -> None:
     _, stats = answers("dspark", DRAFTERS["oracle"](), table())
     assert stats.policy_notice == ""
     overall = stats.calibration["overall"]
+    flat = stats.as_dict()
+    assert flat["calibration.candidates"] == overall["candidates"]
+    assert flat["calibration.ece_sum"] == pytest.approx(overall["ece"] * overall["candidates"])
     assert isinstance(overall, dict)
     assert overall["candidates"] > 50
     assert overall["accepted"] > 0.9
