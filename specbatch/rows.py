@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from specbatch.account import DeviceShare, DraftAccount
+from specbatch.slo import Slo
 
 
 class Status(StrEnum):
@@ -54,21 +55,6 @@ class SamplingParams:
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
     seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Slo:
-    """What was promised to a row; ``None`` means not promised.
-
-    Attributes:
-        deadline: Latest completion, seconds on the run clock.
-        tpot_ms: Mean milliseconds per output token after the first.
-        ttft_ms: Milliseconds from arrival to the first output token.
-    """
-
-    deadline: float | None = None
-    tpot_ms: float | None = None
-    ttft_ms: float | None = None
 
 
 Message = Mapping[str, object]
@@ -116,7 +102,7 @@ class RawPrompt:
     tier: str
     content: str | tuple[Message, ...]
     params: SamplingParams
-    slo: Slo = Slo()
+    slo: Slo = field(default_factory=Slo)
     arrival: float = 0.0
     owner: str | None = None
     max_draft_tokens: int | None = None
@@ -142,7 +128,7 @@ class Prompt:
     tier: str
     token_ids: tuple[int, ...]
     params: SamplingParams
-    slo: Slo = Slo()
+    slo: Slo = field(default_factory=Slo)
     arrival: float = 0.0
     owner: str | None = None
     max_draft_tokens: int | None = None
@@ -225,7 +211,7 @@ class Answer:
     token_ids: tuple[int, ...] = ()
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
-    slo: Slo = Slo()
+    slo: Slo = field(default_factory=Slo)
     arrival: float = 0.0
     admitted_at: float | None = None
     first_token_at: float | None = None

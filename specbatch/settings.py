@@ -84,7 +84,7 @@ def file_layer(path: Path) -> Layer:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: {error}", "the job file must be a readable TOML file") from None
     values.pop(WORKLOAD, None)
-    for key in ("input", "out", "model", "draft_model", "draft_head"):
+    for key in ("input", "out", "log_file", "model", "draft_model", "draft_head"):
         if key in values:
             values[key] = _beside(path.parent, key, values[key])
     return Layer(str(path), values, {key: key for key in values})

@@ -36,7 +36,7 @@ LAYERS = (
     ("text", "table", "sampling", "verify", "hardware", "pages", "step", "progress", "signals", "startup"),
     ("tree", "tensors", "randomness", "config", "settings"),
     ("rows",),
-    ("account", "errors"),
+    ("account", "errors", "slo"),
     ("__init__",),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

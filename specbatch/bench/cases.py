@@ -10,7 +10,8 @@ from random import Random
 from specbatch.bench.workload import Amount, CaseSpec, Mix, Workload
 from specbatch.config import JobConfig
 from specbatch.errors import ConfigError
-from specbatch.rows import Prompt, Slo
+from specbatch.rows import Prompt
+from specbatch.slo import Slo
 
 ALONE_ROWS = 3
 """Rows that are decoded by themselves where a promise is relative to that."""

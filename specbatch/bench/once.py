@@ -18,7 +18,8 @@ from specbatch.hardware.correction import PredictionError
 from specbatch.ledger import EngineStats
 from specbatch.policy.priority import PriorityPolicy
 from specbatch.progress import Snapshot
-from specbatch.rows import Answer, Demotion, Prompt, Slo, Status
+from specbatch.rows import Answer, Demotion, Prompt, Status
+from specbatch.slo import Slo
 
 
 class Clock(Protocol):

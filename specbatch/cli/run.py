@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from specbatch.job.outcome import RunOutcome
 
 PANELS = {
-    "Job": ("out", "limit", "model", "engine"),
+    "Job": ("out", "limit", "deadline", "model", "engine"),
     "Generation": (
         *("seed", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "stop"),
         "system",

@@ -11,10 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from specbatch.config.identity import ModelIdentity, identity
+from specbatch.config.moments import Moment
+from specbatch.config.places import Shard, check_out
 from specbatch.config.values import (
     Integer,
     Number,
@@ -38,29 +41,16 @@ from specbatch.rows import SamplingParams
 __all__ = ["JobConfig", "ModelIdentity", "Owner", "Tier", "builtin_tiers", "identity", "parse_bytes"]
 
 
-class ModelIdentity(Protocol):
-    """What identifies a model on disk (provided by :mod:`specbatch.models`)."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over the weights."""
-
-    @property
-    def side_digest(self) -> str:
-        """SHA-256 over configuration, tokenizer and chat template."""
-
-    @property
-    def quantization(self) -> str:
-        """Label of the stored number format, e.g. ``q4_1``; ``none`` for plain floats."""
-
-
 class JobConfig(BaseModel):
     """One job, frozen and saved beside its output."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     input: Annotated[Strings, Field(min_length=1, description="Parquet files, globs or directories")]
-    out: Annotated[Path | None, Field(description="run directory (default: INPUT_STEM.out)")] = None
+    out: Annotated[
+        Path | None,
+        Field(description="run directory (default: INPUT_STEM.out); {date} is that of the first start"),
+    ] = None
     model: Annotated[
         str, Field(min_length=1, description="alias, Hugging Face id, directory or .gguf file")
     ] = "smollm2-135m"
@@ -121,10 +111,13 @@ class JobConfig(BaseModel):
     )
     prompt_column: Annotated[str | None, Field(description="column that holds the prompt")] = None
     columns: Annotated[dict[str, str], Field(description="our column name = the table's column name")] = {}
-    tz: Annotated[str | None, Field(description="time zone of timestamps that carry none")] = None
+    tz: Annotated[
+        str | None, Field(description="time zone of timestamps that carry none, of {date} and --deadline")
+    ] = None
     limit: Annotated[
         Annotated[Integer, Field(ge=1, lt=2**63)] | None, Field(description="run the first N rows only")
     ] = None
+    shard: Annotated[str | None, Field(description="answer one of n equal parts of the rows, i/n")] = None
     token_ids: Annotated[bool, Field(description="write a token_ids column")] = False
     tiers: Annotated[dict[str, Tier], BeforeValidator(with_builtin_tiers), Field(validate_default=True)] = {}
     default_tier: Annotated[str, Field(description="tier of rows that name none")] = "standard"
@@ -132,6 +125,9 @@ class JobConfig(BaseModel):
         Literal["answer", "drop"],
         Field(description="what becomes of rows past their deadline"),
     ] = "answer"
+    deadline: Annotated[
+        str | None, Field(description="when the whole run is to be over, e.g. '06:00 Europe/Berlin'")
+    ] = None
     owners: Annotated[dict[str, Owner], Field(description="limits by the owner column")] = {}
     decisions: Annotated[
         Literal["summary", "full", "off"], Field(description="what decisions.parquet tells of each row")
@@ -154,6 +150,9 @@ class JobConfig(BaseModel):
     )
     flush_rows: Annotated[Integer, Field(ge=1, description="finished rows that force a commit")] = 256
     log_format: Annotated[Literal["text", "json"], Field(description="form of the lines on stderr")] = "text"
+    log_file: Annotated[
+        Path | None, Field(description="append the log to this file; stderr keeps warnings and errors")
+    ] = None
     max_failures: Annotated[
         int | str, BeforeValidator(parse_failures), Field(description="failed rows tolerated: N or P%")
     ] = 0
@@ -191,6 +190,12 @@ class JobConfig(BaseModel):
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} both say what the prompt is; give one of them")
         self._check_drafter()
+        if self.deadline is not None:
+            try:
+                Moment.parse(self.deadline, self.tz)
+            except ValueError as error:
+                raise ValueError(f"deadline = '{self.deadline}': {error}") from None
+        check_out(self.out, Shard.of(self.shard))
         if "" in self.stop:
             raise ValueError("stop must not contain an empty string")
         return self
@@ -216,6 +221,10 @@ class JobConfig(BaseModel):
             stop=self.stop,
         )
 
+    def run_deadline(self, epoch: float) -> float | None:
+        """When a run whose first start was at ``epoch`` is to be over; Unix seconds both."""
+        return None if self.deadline is None else Moment.parse(self.deadline, self.tz).after(epoch)
+
     @property
     def renamed(self) -> dict[str, str]:
         """Our column name → the table's, where they differ."""
@@ -231,26 +240,3 @@ class JobConfig(BaseModel):
         if isinstance(self.max_failures, int):
             return self.max_failures
         return math.floor(rows * float(self.max_failures.rstrip("% ")) / 100)
-
-
-def identity(config: JobConfig, model: ModelIdentity) -> dict[str, object]:
-    """The settings that change a row's text, one flat JSON-ready mapping.
-
-    A run directory continues only with an equal identity. Tiers, deadlines, batching, drafters and
-    policies are absent on purpose: they change when a row is answered, never what is answered. What
-    the machine contributes (device class, number format, kernels) is compared by the engine's own
-    :attr:`specbatch.engine.feed.Engine.numerics`.
-    """
-    keys = ("engine", "seed", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-    settings = {key: getattr(config, key) for key in keys}
-    return {
-        "model_digest": model.digest,
-        "quantization": config.quantize or model.quantization,
-        "side_digest": model.side_digest,
-        **settings,
-        "stop": list(config.stop),
-        "system": config.system,
-        "template": config.template,
-        "raw_prompts": config.raw_prompts,
-        "token_ids": config.token_ids,
-    }

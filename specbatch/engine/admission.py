@@ -10,11 +10,12 @@ from specbatch.engine.commit import failed_answer
 from specbatch.engine.feed import Feed, Host
 from specbatch.engine.oversight import Oversight
 from specbatch.errors import RowFault
-from specbatch.rows import Prompt, Row, Slo, Standing, Status
+from specbatch.rows import Prompt, Row, Standing, Status
 from specbatch.schedule.overload import overloaded
 from specbatch.schedule.scheduler import Scheduler
 from specbatch.schedule.urgency import deadline_in_force, deadline_passed, open_promises
 from specbatch.schedule.waiting import WaitingRows
+from specbatch.slo import Slo
 
 _LONGEST_NAP_S = 0.2
 

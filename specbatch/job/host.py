@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from specbatch.errors import EngineError, RowFault
 from specbatch.job.outcome import StopRule
 from specbatch.progress import Reporter, Snapshot, Tally
-from specbatch.rows import Answer, Slo, Status
+from specbatch.rows import Answer, Status
+from specbatch.slo import Slo
 from specbatch.table.decisions import DecisionWriter, Entry
 from specbatch.table.index import RowIndex
 from specbatch.table.keys import key_hex

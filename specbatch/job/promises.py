@@ -7,8 +7,28 @@ from datetime import datetime
 import numpy as np
 
 from specbatch.config import JobConfig
+from specbatch.config.moments import Moment
 from specbatch.job.host import Rows
+from specbatch.progress import duration
 from specbatch.table.reader import InputTable
+
+
+def deadline_notice(config: JobConfig, epoch: float, now: float) -> str | None:
+    """What to say of the deadline of the whole run; ``None`` without one.
+
+    Args:
+        config: The job.
+        epoch: First start, Unix seconds: the deadline is the next one after it, however often one goes on.
+        now: Unix seconds.
+    """
+    end = config.run_deadline(epoch)
+    if config.deadline is None or end is None:
+        return None
+    moment = Moment.parse(config.deadline, config.tz).spelled(epoch)
+    if end >= now:
+        return f"the run is to be over at {moment}, in {duration(end - now)}"
+    fate = "end expired" if config.late == "drop" else "are answered late"
+    return f"the run was to be over at {moment}, {duration(now - end)} ago: rows that are left {fate}"
 
 
 def reminder(rows: int, started: datetime) -> str:

@@ -19,7 +19,7 @@ from specbatch.job.feed import TableFeed
 from specbatch.job.host import Rows, RunHost
 from specbatch.job.mishaps import mishap
 from specbatch.job.outcome import RunOutcome, StopRule, has_failures, judge
-from specbatch.job.promises import count_from_first_start, reminder
+from specbatch.job.promises import count_from_first_start, deadline_notice, reminder
 from specbatch.job.refusals import refusals, refuse
 from specbatch.job.reuse import Donor
 from specbatch.job.state import Attempts, claim, finished_before
@@ -135,7 +135,11 @@ class _Run:
     def answer(self, files: ModelFiles, interrupts: Interrupts, start: Start) -> Keys:
         """Index the input and have the engine answer what no earlier attempt did; the keys of all rows."""
         self._reporter.phase("reading input")
-        parser = RowParser.of(self._config, self._attempts.manifest.epoch)
+        epoch = self._attempts.manifest.epoch
+        notice = deadline_notice(self._config, epoch, epoch + self._attempts.clock.now())
+        if notice is not None:
+            self._reporter.message(notice)
+        parser = RowParser.of(self._config, epoch)
         with Spool(self._directory.path) as spool:
             index = self._table.index(parser, spool, interrupts.check)
             before = self._earlier(index, start.retry_failed)

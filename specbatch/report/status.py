@@ -6,8 +6,6 @@ still tells what it can.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,10 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specbatch.errors import MismatchError, UsageError
+from specbatch.table.lock import LOCK, Holder, holder_of
 from specbatch.table.manifest import Attempt, Manifest
 from specbatch.table.rundir import RunDir
-
-_LOCK = ".lock"
 
 
 class State(StrEnum):
@@ -74,15 +71,15 @@ def read_status(path: Path) -> RunStatus:
     if not path.is_dir():
         raise UsageError(f"{path}: no such directory", "name a run directory, e.g. jobs.out")
     directory = RunDir(path)
-    traces = (directory.manifest, path / _LOCK, directory.results, *directory.parts.glob("part-*"))
+    traces = (directory.manifest, path / LOCK, directory.results, *directory.parts.glob("part-*"))
     if not any(trace.exists() for trace in traces):
         raise UsageError(f"{path} is not a run directory", _run_directories(path))
     problems: list[str] = []
-    process, is_alive = _holder(path, problems)
+    holder = _holder(path, problems)
     manifest = _manifest(directory, problems)
     parts, rows, last_commit = _parts(directory, manifest, problems)
     last = manifest.attempts[-1] if manifest is not None and manifest.attempts else None
-    state = _state(manifest, last, is_alive)
+    state = _state(manifest, last, is_alive=holder is not None)
     if (path / "error.txt").is_file():
         problems.append("error.txt: an attempt failed; the details are in this file")
     total = None if manifest is None else _total(manifest)
@@ -100,7 +97,7 @@ def read_status(path: Path) -> RunStatus:
     return RunStatus(
         directory=str(path),
         state=state,
-        process=process,
+        process=None if holder is None else holder.process,
         run_id=None if manifest is None else manifest.run_id,
         rows_total=total,
         rows_done=done,
@@ -121,26 +118,13 @@ def _run_directories(path: Path) -> str:
     return f"{named}: what --out says, or the input's name with .out"
 
 
-def _holder(path: Path, problems: list[str]) -> tuple[int | None, bool]:
-    """Who holds the lock, and whether anybody does.
-
-    The lock is tried, shared and for a moment only: what the file says may be of a process long dead.
-    """
+def _holder(path: Path, problems: list[str]) -> Holder | None:
+    """Who holds the lock, if anybody does."""
     try:
-        handle = os.open(path / _LOCK, os.O_RDONLY)
-    except FileNotFoundError:
-        return None, False
+        return holder_of(path)
     except OSError as error:
-        problems.append(f"{_LOCK}: cannot be read: {error.strerror}; whether the run is alive is unknown")
-        return None, False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        text = os.pread(handle, 32, 0).decode(errors="replace").strip()
-        return (int(text) if text.isdigit() else None), True
-    finally:
-        os.close(handle)
-    return None, False
+        problems.append(f"{LOCK}: cannot be read: {error.strerror}; whether the run is alive is unknown")
+    return None
 
 
 def _manifest(directory: RunDir, problems: list[str]) -> Manifest | None:
@@ -181,7 +165,7 @@ def _parts(
     return number, rows, newest
 
 
-def _state(manifest: Manifest | None, last: Attempt | None, is_alive: bool) -> State:
+def _state(manifest: Manifest | None, last: Attempt | None, *, is_alive: bool) -> State:
     if is_alive:
         return State.RUNNING
     if manifest is None or last is None:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from specbatch.config import Tier
 from specbatch.config.values import Overload
 from specbatch.errors import RowFault
-from specbatch.rows import Row, Slo
+from specbatch.rows import Row
 from specbatch.schedule.foresight import Broken
+from specbatch.slo import Slo, earlier
 
 _WORDS = {
     "deadline": "its deadline",
@@ -76,9 +77,10 @@ def loosened(slo: Slo, tier: Tier, arrival: float) -> Slo:
     """
     deadline = None if tier.deadline_s is None else arrival + tier.deadline_s
     return Slo(
-        _looser(slo.deadline, deadline),
+        earlier(_looser(slo.deadline, deadline), slo.until),
         _looser(slo.tpot_ms, tier.tpot_slo_ms),
         _looser(slo.ttft_ms, tier.ttft_slo_ms),
+        slo.until,
     )
 
 

@@ -142,7 +142,7 @@ def schedule(batch: pa.RecordBatch, parser: RowParser) -> Schedule:
     arrival = np.where(np.isfinite(arrival) & (arrival >= 0), arrival, 0.0)
     own = np.fmin(_finite(batch, "deadline") - parser.epoch, _finite(batch, "deadline_s"))
     tier_deadline = np.array([_or_nan(tier.deadline_s) for tier in tiers])[code] + arrival
-    deadline = np.where(np.isnan(own), tier_deadline, own)
+    deadline = np.fmin(np.where(np.isnan(own), tier_deadline, own), _or_nan(parser.until))
     tpot, ttft = _numbers(batch, "tpot_slo_ms"), _numbers(batch, "ttft_slo_ms")
     tier_tpot = np.array([_or_nan(tier.tpot_slo_ms) for tier in tiers])[code]
     tier_ttft = np.array([_or_nan(tier.ttft_slo_ms) for tier in tiers])[code]

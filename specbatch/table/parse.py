@@ -9,7 +9,8 @@ from types import MappingProxyType
 
 from specbatch.config import JobConfig, Owner, Tier
 from specbatch.errors import RowFault
-from specbatch.rows import Demotion, Message, RawPrompt, SamplingParams, Slo
+from specbatch.rows import Demotion, Message, RawPrompt, SamplingParams
+from specbatch.slo import Slo, earlier
 from specbatch.table import template
 
 Cells = Mapping[str, object]
@@ -53,6 +54,7 @@ class RowParser:
         default_tier: Of rows that name none.
         epoch: Unix time of the run clock's zero, seconds; turns ``deadline`` into run time.
         owners: Limits by owner.
+        until: When the whole run is to be over, seconds on the run clock: no deadline is later.
     """
 
     sampling: SamplingParams
@@ -60,11 +62,14 @@ class RowParser:
     default_tier: str
     epoch: float
     owners: Mapping[str, Owner] = field(default_factory=dict)
+    until: float | None = None
 
     @classmethod
     def of(cls, config: JobConfig, epoch: float) -> RowParser:
         """The parser of a job whose first start was at ``epoch`` (Unix seconds)."""
-        return cls(config.sampling, config.tiers, config.default_tier, epoch, config.owners)
+        end = config.run_deadline(epoch)
+        until = None if end is None else end - epoch
+        return cls(config.sampling, config.tiers, config.default_tier, epoch, config.owners, until)
 
     def parse(self, row_index: int, key: str, cells: Cells, demoted: str | None = None) -> RawPrompt:
         """Check and convert one row.
@@ -120,7 +125,7 @@ class RowParser:
         return replace(self.sampling, **own) if own else self.sampling  # type: ignore[arg-type]
 
     def slo(self, cells: Cells, tier: Tier, arrival: float) -> Slo:
-        """The row's promises, the tier's where the row has none; the earlier of two deadlines holds.
+        """The row's promises, the tier's where the row has none; the earliest deadline holds.
 
         Raises:
             RowFault: ``invalid_value``.
@@ -134,9 +139,10 @@ class RowParser:
         tpot = _checked("tpot_slo_ms", cells, _POSITIVE)
         ttft = _checked("ttft_slo_ms", cells, _POSITIVE)
         return Slo(
-            deadline=deadline,
+            deadline=earlier(deadline, self.until),
             tpot_ms=tier.tpot_slo_ms if tpot is None else tpot,
             ttft_ms=tier.ttft_slo_ms if ttft is None else ttft,
+            until=self.until,
         )
 
     def tier_name(self, cells: Cells) -> str:

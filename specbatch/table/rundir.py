@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,23 +11,22 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from specbatch.errors import LockedError, MismatchError, StorageError, UsageError
+from specbatch.errors import MismatchError, StorageError, UsageError
 from specbatch.table.atomic import remove_leftovers, write_text
 from specbatch.table.decisions import FILE, FOLDER
+from specbatch.table.lock import LOCK, holding
 from specbatch.table.manifest import Manifest
 
 Files = Sequence[Mapping[str, object]]
 """Fingerprints of a job's files."""
 
-_LOCK = ".lock"
-_PROBE_SECONDS = 0.1
 _MADE = ("results.parquet", "summary.json", "decisions.parquet", "error.txt", "run.json")
 _OTHER_SETTINGS = (
     "give another job over this table a directory of its own (--out, or `out` in the job file); "
     "or continue with the same settings, or --fresh to start over"
 )
 # What may be there without a manifest: the remains of a run that was being cleared or begun.
-_REMAINS = frozenset({"parts", FOLDER, ".run.json.tmp", _LOCK})
+_REMAINS = frozenset({"parts", FOLDER, ".run.json.tmp", LOCK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,20 +121,18 @@ def locked(path: Path) -> Iterator[RunDir]:
     is_new = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         what = f"{path}: cannot create the run directory: {error.strerror}"
         raise StorageError(what, "check space and permissions, or choose another --out") from error
-    try:
-        _lock(handle, path)
-        remove_leftovers(path)
-        remove_leftovers(path / "parts")
-        remove_leftovers(path / FOLDER)
-        yield RunDir(path)
-    finally:
-        if is_new and not (path / "run.json").exists():
-            _remove_if_unused(path)
-        os.close(handle)
+    with holding(path):
+        try:
+            remove_leftovers(path)
+            remove_leftovers(path / "parts")
+            remove_leftovers(path / FOLDER)
+            yield RunDir(path)
+        finally:
+            if is_new and not (path / "run.json").exists():
+                _remove_if_unused(path)
 
 
 def differing_keys(
@@ -227,28 +221,6 @@ def _check_ours(path: Path) -> None:
 def _remove_if_unused(path: Path) -> None:
     """A command that stopped before it began leaves no empty folder behind."""
     # Somebody may have removed it, and that is not the error to tell of.
-    if path.is_dir() and [item.name for item in path.iterdir()] == [_LOCK]:
-        (path / _LOCK).unlink()
+    if path.is_dir() and [item.name for item in path.iterdir()] == [LOCK]:
+        (path / LOCK).unlink()
         path.rmdir()
-
-
-def _lock(handle: int, path: Path) -> None:
-    try:
-        _try_lock(handle)
-    except BlockingIOError:
-        holder = os.pread(handle, 32, 0).decode(errors="replace").strip()
-        raise LockedError(
-            f"{path} is in use by another run (process {holder or 'unknown'})",
-            "wait for it, or choose another --out",
-        ) from None
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-
-
-def _try_lock(handle: int) -> None:
-    """Twice: whoever asks whether a run is alive tries the lock, too, for some microseconds."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        time.sleep(_PROBE_SECONDS)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.changes import GRACE_STEPS, Breaking, judge
 from specbatch.bench.once import Run, run_once
-from specbatch.rows import Prompt, Slo
+from specbatch.rows import Prompt
+from specbatch.slo import Slo
 from tests.bench.bench_rig import job, prompts, rig
 from tests.engine.drafters import Oracle
 from tests.engine.test_speculation import future

@@ -12,8 +12,8 @@ from specbatch.bench.cases import Case, Plain, spread
 from specbatch.bench.workload import Mix, Workload, read_workload
 from specbatch.config import JobConfig
 from specbatch.errors import ConfigError
-from specbatch.rows import Slo
 from specbatch.settings import load_config
+from specbatch.slo import Slo
 from tests.bench.bench_rig import cases
 
 PLAIN = Plain(

@@ -10,7 +10,8 @@ from specbatch.draft.base import Drafter
 from specbatch.engine.loop import Loop, Target
 from specbatch.hardware.cost import PrefillPoint
 from specbatch.ledger import EngineStats
-from specbatch.rows import Answer, Prompt, SamplingParams, Slo
+from specbatch.rows import Answer, Prompt, SamplingParams
+from specbatch.slo import Slo
 from specbatch.step import PassOutput, Step
 from tests.engine.table_model import CONFIG, PromptFeed, StepClock, TableExecutor, word_tokenizer
 from tests.engine.test_loop import decode_alone, prompt

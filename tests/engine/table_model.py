@@ -26,8 +26,9 @@ from specbatch.hardware.threads import one_thread
 from specbatch.ledger import EngineStats
 from specbatch.models.config import ModelConfig
 from specbatch.progress import Snapshot
-from specbatch.rows import Answer, Demotion, Prompt, Slo, Status
+from specbatch.rows import Answer, Demotion, Prompt, Status
 from specbatch.sampling import Draw, choose
+from specbatch.slo import Slo
 from specbatch.step import PassOutput, Step
 from specbatch.table.decisions import Entry
 from specbatch.text.tokenizer import Tokenizer

@@ -10,7 +10,8 @@ import pytest
 from specbatch.engine.loop import Loop, Target
 from specbatch.hardware.cost import CostTable
 from specbatch.ledger import EngineStats
-from specbatch.rows import Prompt, Slo
+from specbatch.rows import Prompt
+from specbatch.slo import Slo
 from tests.engine.drafters import TestDrafter
 from tests.engine.table_model import CONFIG, PromptFeed, StepClock, TableExecutor, word_tokenizer
 from tests.engine.test_loop import decode_alone, job

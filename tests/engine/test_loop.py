@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from specbatch.config import JobConfig
 from specbatch.randomness import Purpose, Stream
-from specbatch.rows import FinishReason, Prompt, SamplingParams, Slo, Status
+from specbatch.rows import FinishReason, Prompt, SamplingParams, Status
 from specbatch.sampling import Draw, choose_one
+from specbatch.slo import Slo
 from tests.engine.table_model import (
     CONFIG,
     EOS,

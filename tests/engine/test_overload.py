@@ -11,7 +11,8 @@ import pytest
 
 from specbatch.config import JobConfig
 from specbatch.engine.loop import Loop, Target
-from specbatch.rows import Prompt, Slo, Status
+from specbatch.rows import Prompt, Status
+from specbatch.slo import Slo
 from tests.engine.overload import PROFILE, TOKEN_S, PassClock, TimedExecutor, row, run
 from tests.engine.table_model import CONFIG, PromptFeed, word_tokenizer
 from tests.engine.test_loop import job

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from specbatch.policy.lengths import EDGES, LengthModel
 from specbatch.policy.need import MARGIN, NONE, Need, Needs, need_of, slack_s
-from specbatch.rows import Prompt, Row, SamplingParams, Slo
+from specbatch.rows import Prompt, Row, SamplingParams
+from specbatch.slo import Slo
 
 KEPT = 1.0 - MARGIN
 SLOPES = st.just(0.0) | st.floats(1e-3, 5.0)

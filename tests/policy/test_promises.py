@@ -6,7 +6,8 @@ from functools import cache
 
 import pytest
 
-from specbatch.rows import Row, Slo
+from specbatch.rows import Row
+from specbatch.slo import Slo
 from tests.policy.world import Guess, Machine, World, row
 
 CORES = Machine(pass_s=0.013, token_s=0.004, prefill_s=0.002, level_s=0.0015, node_s=0.0004)

@@ -15,7 +15,8 @@ from specbatch.config import JobConfig
 from specbatch.draft.base import TreeShape
 from specbatch.hardware.cost import CostTable, DraftPoint, PrefillPoint, VerifyPoint
 from specbatch.policy import Calibration, Drafts, Instruments, SpeculationPolicy, make_policy, view_of
-from specbatch.rows import Prompt, Row, SamplingParams, Slo
+from specbatch.rows import Prompt, Row, SamplingParams
+from specbatch.slo import Slo
 from specbatch.step import Work
 from specbatch.tree import TokenTree
 from tests.hardware.costs import HERE

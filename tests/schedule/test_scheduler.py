@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbatch.pages import PagePool
-from specbatch.rows import Prompt, Row, SamplingParams, Slo
+from specbatch.rows import Prompt, Row, SamplingParams
 from specbatch.schedule.scheduler import Limits, Scheduler
+from specbatch.slo import Slo
 
 PRIORITY = {"urgent": 0, "batch": 9}
 

@@ -12,7 +12,8 @@ import pytest
 
 from specbatch.config import JobConfig, Tier
 from specbatch.errors import ConfigError, InputError, RowFault
-from specbatch.rows import RawPrompt, SamplingParams, Slo
+from specbatch.rows import RawPrompt, SamplingParams
+from specbatch.slo import Slo
 from specbatch.table.parse import RowParser
 from specbatch.table.reader import InputTable, RowFetcher
 from specbatch.table.spool import Spool

@@ -12,7 +12,8 @@ import pytest
 
 from specbatch.config import JobConfig
 from specbatch.errors import EngineError, StorageError
-from specbatch.rows import Answer, FinishReason, Slo, Status
+from specbatch.rows import Answer, FinishReason, Status
+from specbatch.slo import Slo
 from specbatch.table.atomic import replacing, write_text
 from specbatch.table.finalise import Finaliser
 from specbatch.table.keys import Keys, key_hex

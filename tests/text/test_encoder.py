@@ -9,7 +9,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from specbatch.errors import ConfigError, RowFault
-from specbatch.rows import Message, RawPrompt, SamplingParams, Slo
+from specbatch.rows import Message, RawPrompt, SamplingParams
+from specbatch.slo import Slo
 from specbatch.text.chat import ChatTemplate
 from specbatch.text.encoder import PromptEncoder
 from specbatch.text.tokenizer import Tokenizer
