@@ -71,18 +71,17 @@ class DeviceShare:
         device_s: Seconds of the steps that the row took part in.
         draft_s: The part of them for drafting.
         rejected_s: The part of them for target passes over tokens that were rejected.
-        joules: ``None`` as long as no meter was read.
+        joules: ``None`` where a part of them was not measured.
     """
 
     device_s: float = 0.0
     draft_s: float = 0.0
     rejected_s: float = 0.0
-    joules: float | None = None
+    joules: float | None = 0.0
 
     def add(self, seconds: float, joules: float | None, draft_s: float, rejected_s: float = 0.0) -> None:
         """Enter the share of a step; ``joules`` is ``None`` where they are not measured."""
         self.device_s += seconds
         self.draft_s += draft_s
         self.rejected_s += rejected_s
-        if joules is not None:
-            self.joules = joules + (self.joules or 0.0)
+        self.joules = None if joules is None or self.joules is None else self.joules + joules

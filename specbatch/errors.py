@@ -13,6 +13,7 @@
     └── Interrupted     130/143    SIGINT / SIGTERM; finished rows are committed
 
     RowFault                  -    one row is at fault: it becomes a row of the output, never an exit
+    MeterFault                -    energy cannot be read: it becomes null with a reason, never an exit
 
 Messages say what happened, where (file, row, column) and what to do about it, in one line each.
 Every part is shown to the user as ``error: <what>`` followed by ``  hint: <what to do>``.
@@ -116,3 +117,7 @@ class RowFault(Exception):  # noqa: N818 - a fact about a row that becomes data
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+class MeterFault(Exception):  # noqa: N818 - a fact about a machine that becomes data
+    """An energy meter cannot be read; its text says which one and why. The run goes on without."""

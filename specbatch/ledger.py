@@ -43,6 +43,7 @@ class EngineStats:
         entitled_tokens: Tier → verified tokens that its share came to while it had rows.
         achieved_tokens: Tier → verified tokens that it had meanwhile.
         attributed_s: Seconds shared among rows; those in between are nobody's.
+        attributed_j: Likewise joules; ``None`` where they were not measured.
         calibration: How far predicted acceptance was from what happened, by drafter and depth.
     """
 
@@ -80,9 +81,10 @@ class EngineStats:
     entitled_tokens: dict[str, float] = field(default_factory=dict)
     achieved_tokens: dict[str, int] = field(default_factory=dict)
     attributed_s: float = 0.0
+    attributed_j: float | None = 0.0
     calibration: dict[str, Any] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, float | int | str]:
+    def as_dict(self) -> dict[str, float | int | str | None]:
         """Field name → value, for the run's manifest; the account of drafts is flat among them.
 
         Counts by tier are flat too, ``entitled_tokens.batch``, and of the calibration what adds up over

@@ -56,6 +56,7 @@ PANELS = {
             "prefill_chunk",
         ),
     ),
+    "Energy": ("objective", "power_cap", "assume_watts", "measure_idle"),
     "Switches": ("token_ids", "raw_prompts", "prefix_sharing"),
     "Exit code": ("max_failures", "fail_on", "min_attainment"),
 }

@@ -19,6 +19,7 @@ from specbatch.config.identity import ModelIdentity, identity
 from specbatch.config.moments import Moment
 from specbatch.config.places import Shard, check_out
 from specbatch.config.values import (
+    WEIGHS_COSTS,
     Integer,
     Number,
     Owner,
@@ -89,6 +90,23 @@ class JobConfig(BaseModel):
         str | None, Field(min_length=1, description="small model that drafts, named like --model")
     ] = None
     draft_head: Annotated[Path | None, Field(description="draft head, instead of the model's own")] = None
+
+    objective: Annotated[
+        Literal["tokens_per_s", "tokens_per_joule"],
+        Field(description="what policies that weigh costs go for; joules need an energy meter"),
+    ] = "tokens_per_s"
+    power_cap: Annotated[
+        Annotated[Number, Field(gt=0, le=1e6)] | None,
+        Field(description="watts that the run stays below; needs an energy meter"),
+    ] = None
+    assume_watts: Annotated[
+        Annotated[Number, Field(gt=0, le=1e6)] | None,
+        Field(description="power to reckon with instead of measuring; labelled assumed everywhere"),
+    ] = None
+    measure_idle: Annotated[
+        Annotated[Number, Field(gt=0, le=3600)] | None,
+        Field(description="seconds for which idle power is measured before the run"),
+    ] = None
 
     seed: Annotated[Integer, Field(ge=0, lt=2**63, description="seed of the job")] = 0
     max_tokens: Annotated[Integer, Field(ge=1, description="output tokens per row at most")] = 256
@@ -196,6 +214,7 @@ class JobConfig(BaseModel):
             except ValueError as error:
                 raise ValueError(f"deadline = '{self.deadline}': {error}") from None
         check_out(self.out, Shard.of(self.shard))
+        self._check_energy()
         if "" in self.stop:
             raise ValueError("stop must not contain an empty string")
         return self
@@ -207,6 +226,21 @@ class JobConfig(BaseModel):
             raise ValueError("draft_model is for drafter 'model'; set that too")
         if self.draft_head is not None and self.drafter in ("suffix", "model"):
             raise ValueError(f"draft_head is not for drafter '{self.drafter}'; leave one of them out")
+
+    def _check_energy(self) -> None:
+        if self.objective == "tokens_per_joule" and self.policy not in WEIGHS_COSTS:
+            listed = ", ".join(WEIGHS_COSTS)
+            raise ValueError(f"objective 'tokens_per_joule' is for policies that weigh costs: {listed}")
+        if self.assume_watts is not None and (self.needs_meter or self.measure_idle is not None):
+            raise ValueError(
+                "assume_watts measures nothing, which power_cap, measure_idle and "
+                "objective 'tokens_per_joule' need; leave one of them out"
+            )
+
+    @property
+    def needs_meter(self) -> bool:
+        """Whether the job cannot be run where no energy meter can be read."""
+        return self.power_cap is not None or self.objective == "tokens_per_joule"
 
     @property
     def sampling(self) -> SamplingParams:

@@ -11,6 +11,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _POLICY = re.compile(r"off|priority|off\+deferral|eagle|fixed(:[1-9][0-9]{0,3})?|dspark|adaserve|auto")
 POLICIES = "off, priority, off+deferral, fixed, fixed:N, eagle, dspark, adaserve, auto"
+WEIGHS_COSTS = ("auto", "adaserve", "dspark")
+"""Policies that decide by what steps cost, and can go for joules as well as for seconds."""
+
 _PERCENT = re.compile(r"\d+(?:\.\d+)?\s*%")
 
 

@@ -286,8 +286,8 @@ class Loop:
         scheduler = self._scheduler
         waiting = len(self._admission) + len(scheduler.parked)
         tokens, owners = self.stats.output_tokens, self._oversight.quotas.tokens
-        rows, shared = len(scheduler.running), self.stats.attributed_s
-        self._host.tick(Snapshot("running", rows, waiting, tokens, owners, shared))
+        rows, shared = len(scheduler.running), (self.stats.attributed_s, self.stats.attributed_j)
+        self._host.tick(Snapshot("running", rows, waiting, tokens, owners, *shared))
 
     def _timed(self, field: str) -> Timed:
         return Timed(self.stats, field)

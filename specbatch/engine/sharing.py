@@ -59,8 +59,7 @@ class StepSharing:
             pass_s: Seconds of target pass and choice.
             drafting: Seconds of drafting, and the tokens drafted for each row.
         """
-        seconds, joules = self._lap()
-        self._stats.attributed_s += seconds
+        seconds, joules = self._shared_lap()
         draft_s, drafted = drafting or (0.0, {})
         pass_s, draft_s = min(pass_s, seconds), min(draft_s, seconds)
         by_tokens = _portions([item.count + item.drafted for item in work])
@@ -79,11 +78,18 @@ class StepSharing:
         if not work:
             self.skip()
             return
-        seconds, joules = self._lap()
-        self._stats.attributed_s += seconds
+        seconds, joules = self._shared_lap()
         for item, portion in zip(work, _portions([each.count for each in work]), strict=True):
             energy = None if joules is None else joules * portion
             item.row.share.add(seconds * portion, energy, seconds * portion)
+
+    def _shared_lap(self) -> tuple[float, float | None]:
+        """The same, for rows."""
+        seconds, joules = self._lap()
+        known = self._stats.attributed_j
+        self._stats.attributed_s += seconds
+        self._stats.attributed_j = None if joules is None or known is None else known + joules
+        return seconds, joules
 
     def _lap(self) -> tuple[float, float | None]:
         """Seconds and joules since the last call."""

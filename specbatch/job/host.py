@@ -73,6 +73,7 @@ class WorkDone:
     computed_tokens: int
     committed_tokens: int
     attributed_s: float
+    attributed_j: float | None
     owner_tokens: dict[str, int]
 
 
@@ -102,9 +103,14 @@ class RunHost:
         self._record: Callable[[WorkDone], None] | None = None
         self._recorded_at = clock.now()
         self._computed_tokens = self._committed_tokens = 0
-        self._attributed_s = 0.0
+        self._attributed: tuple[float, float | None] = (0.0, None)
         self._owner_tokens: Mapping[str, int] = {}
         self._decisions: DecisionWriter | None = None
+        self._meter: Callable[[], float | None] = lambda: None
+
+    def keep_meter(self, meter: Callable[[], float | None]) -> None:
+        """Have the engine told of the joules of the attempt."""
+        self._meter = meter
 
     def keep_record(self, record: Callable[[WorkDone], None]) -> None:
         """Have something told of the work done, after each commit and at least every ``RECORD_EVERY_S``."""
@@ -119,8 +125,8 @@ class RunHost:
         return self._clock.now()
 
     def joules(self) -> float | None:
-        """Nothing is measured."""
-        return None
+        """What the energy meter has counted since the engine began; ``None`` without a meter."""
+        return self._meter()
 
     def sleep(self, seconds: float) -> None:
         """Nothing to do for this long, unless a stop is requested."""
@@ -172,7 +178,7 @@ class RunHost:
     def tick(self, snapshot: Snapshot) -> None:
         """A step ended."""
         self._computed_tokens, self._owner_tokens = snapshot.output_tokens, snapshot.owner_tokens
-        self._attributed_s = snapshot.attributed_s
+        self._attributed = snapshot.attributed_s, snapshot.attributed_j
         self._commit_if_due()
         if self.now() - self._recorded_at >= RECORD_EVERY_S:
             self._keep()
@@ -205,7 +211,7 @@ class RunHost:
             computed = max(self._computed_tokens, self._tally.output_tokens)
             committed, owners = self._committed_tokens, dict(self._owner_tokens)
             done = self._writer.committed
-            self._record(WorkDone(done, computed, committed, self._attributed_s, owners))
+            self._record(WorkDone(done, computed, committed, *self._attributed, owners))
 
     def _count(self, answer: Answer) -> None:
         self._stop.saw(answer.status)

@@ -16,6 +16,7 @@ import numpy as np
 from specbatch.config import JobConfig
 from specbatch.errors import ConfigError, SpecbatchError, UsageError
 from specbatch.job.feed import TableFeed
+from specbatch.job.gauge import Gauge, open_gauge, require_meter
 from specbatch.job.host import Rows, RunHost
 from specbatch.job.mishaps import mishap
 from specbatch.job.outcome import RunOutcome, StopRule, has_failures, judge
@@ -86,6 +87,7 @@ def run_job(
         done = finished_before(directory, config, table, around.find_model, reporter)
         if done is not None and not (start.retry_failed and has_failures(done.summary)):
             return done
+        require_meter(config, around.find_meter)
         files = around.find_model(config.model, report=reporter.message)
         if config.draft_model is not None and config.policy != "off":
             around.find_model(config.draft_model, report=reporter.message)  # the engine opens it
@@ -169,12 +171,14 @@ class _Run:
         if continued or start.retry_failed or start.reuse is not None:
             ended = refusals(self._feed(files, fetcher, rows), self._config.late, now)
         engine = self._open_engine(files, continued) if ended is None else None
+        gauge = self._open_gauge(engine) if engine is not None else None
         stop = StopRule(interrupts, self._config)
         with interrupts.deferred(), self._committing(rows, before, stop) as host:
-            if engine is None:
+            if engine is None or gauge is None:
                 refuse(ended or [], host)
             else:
-                self._attempts.engine_started()
+                host.keep_meter(gauge.joules)
+                self._attempts.engine_started(gauge)
                 used = self._attempts.manifest.owner_tokens
                 stats = engine.run(TableFeed(fetcher, engine.encoder.encode, rows.left, used), host)
                 self._attempts.record_stats(stats.as_dict())
@@ -203,6 +207,11 @@ class _Run:
             self._reporter.message(engine.notice)
         self._attempts.check_numerics(engine.numerics, started=continued)
         return engine
+
+    def _open_gauge(self, engine: Engine) -> Gauge:
+        """The energy meter of the engine's device."""
+        device, find = engine.numerics["device"], self._around.find_meter
+        return open_gauge(self._config, device, find, self._reporter.phase)
 
     def _remind(self, rows: Rows) -> None:
         """A directory that holds a complete run is easily taken for a new one."""

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from specbatch.config import JobConfig, identity
 from specbatch.errors import ExitCode, ModelError, SpecbatchError, StorageError
+from specbatch.job.gauge import Gauge
 from specbatch.job.host import RunClock, WorkDone
 from specbatch.job.outcome import RunOutcome, judge
 from specbatch.models.files import ModelFiles
@@ -121,14 +122,20 @@ class Attempts:
         self.manifest = manifest.model_copy(update={"attempts": (*manifest.attempts, attempt)})
         self._engine_started: float | None = None
         self._settled = False
+        self._gauge: Gauge | None = None
 
     def __enter__(self) -> Attempts:
         self._save()
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if error is None:
-            return
+        if error is not None:
+            self._broke_off(error)
+        if self._gauge is not None:
+            self._gauge.close()
+
+    def _broke_off(self, error: BaseException) -> None:
+        """Record how the attempt ended."""
         code = error.exit_code if isinstance(error, SpecbatchError) else ExitCode.ENGINE
         try:
             self._update(end=self._wall(), exit_code=int(code))
@@ -149,8 +156,10 @@ class Attempts:
             self.manifest = self.manifest.model_copy(update={"numerics": dict(numerics)})
             self._save()
 
-    def engine_started(self) -> None:
-        """The engine begins to work."""
+    def engine_started(self, gauge: Gauge) -> None:
+        """The engine begins to work, and what it takes is measured."""
+        self._gauge = gauge
+        gauge.start()
         self._engine_started = self.clock.attempt_seconds()
 
     def progressed(self, work: WorkDone) -> None:
@@ -197,6 +206,7 @@ class Attempts:
         update: dict[str, object] = dict(changes) if self._settled else {**changes, "seconds": seconds}
         if self._engine_started is not None:
             update["engine_seconds"] = seconds - self._engine_started
+            update["energy"] = None if self._gauge is None else self._gauge.record()
         return self.manifest.with_attempt(self.manifest.attempts[-1].model_copy(update=update))
 
     def _save(self) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from specbatch.config import JobConfig
+from specbatch.energy.find import open_meter
 from specbatch.errors import EngineError
+from specbatch.job.gauge import MeterFinder
 from specbatch.job.state import ModelResolver
 from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
@@ -87,6 +89,7 @@ class Surroundings:
         open_reporter: Where progress goes.
         wall: Unix time, seconds.
         open_encoder: Loads template and tokenizer alone.
+        find_meter: Opens an energy meter.
     """
 
     open_engine: EngineFactory = open_native_engine
@@ -94,3 +97,4 @@ class Surroundings:
     open_reporter: Callable[[], Reporter] = open_reporter
     wall: Callable[[], float] = time.time
     open_encoder: Callable[[JobConfig, Path, datetime], Encoder] = open_encoder
+    find_meter: MeterFinder = open_meter

@@ -19,6 +19,7 @@ class Snapshot:
         output_tokens: Produced by this attempt so far.
         owner_tokens: Verified tokens of owners with a quota, earlier attempts included; goes on changing.
         attributed_s: Engine time of this attempt that rows have a share in, seconds.
+        attributed_j: Likewise joules; ``None`` where they were not measured.
     """
 
     phase: str
@@ -27,6 +28,7 @@ class Snapshot:
     output_tokens: int
     owner_tokens: Mapping[str, int] = field(default_factory=dict)
     attributed_s: float = 0.0
+    attributed_j: float | None = None
 
 
 @dataclass(slots=True)

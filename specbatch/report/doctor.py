@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from specbatch import __version__
+from specbatch.energy.find import MeterState, look_at_meters
 from specbatch.hardware.memory import available_bytes, container_limit_bytes
-from specbatch.hardware.meters import Meter, find_meters
 from specbatch.hardware.probes import Gpus, Kernels, find_gpus, find_kernels
 from specbatch.hardware.processor import processor_name
 from specbatch.hardware.threads import usable_cores
@@ -61,7 +61,7 @@ class Checkup:
     disks: tuple[Disk, ...]
     gpus: Gpus
     kernels: Kernels
-    meters: tuple[Meter, ...]
+    meters: tuple[MeterState, ...]
     models: tuple[str, ...]
     missing: tuple[Finding, ...]
 
@@ -79,7 +79,7 @@ def examine(report: Callable[[str], None]) -> Checkup:
     packages = {name: _version(name) for name in _PACKAGES}
     gpus, kernels = find_gpus(report), find_kernels()
     disks = (_disk("model cache", cache_root()), _disk("working directory", Path.cwd()))
-    meters = find_meters()
+    meters = look_at_meters()
     models = _cached_models()
     return Checkup(
         specbatch=__version__,
@@ -143,7 +143,7 @@ def _slow(gpus: Gpus, kernels: Kernels) -> list[Finding]:
 
 
 def _missing(
-    packages: dict[str, str | None], disks: tuple[Disk, ...], meters: tuple[Meter, ...]
+    packages: dict[str, str | None], disks: tuple[Disk, ...], meters: tuple[MeterState, ...]
 ) -> list[Finding]:
     found = [
         Finding(f"package {name} is not installed", f"pip install {name}")

@@ -86,10 +86,84 @@ def energy(table: pa.Table, attempts: Sequence[Attempt], drafts: Speculation) ->
 
     Args:
         table: The results.
-        attempts: Of the run.
+        attempts: Of the run; those without engine time took no energy that is counted.
         drafts: Account of the drafted tokens of all rows.
     """
-    return _unmeasured("no energy meter is read in this version", _proxies(table, attempts, drafts))
+    proxies = _proxies(table, attempts, drafts)
+    working = [attempt for attempt in attempts if attempt.engine_seconds > 0]
+    reason = _gap(working)
+    if reason:
+        return _unmeasured(reason, proxies)
+    measured = [attempt.energy for attempt in working if attempt.energy is not None]
+    joules = sum(each.joules or 0.0 for each in measured)
+    attributed = _total(table, "energy_j")
+    idle, treatment = _idle(working)
+    seconds = sum(attempt.engine_seconds for attempt in working)
+    good = pc.sum(table.filter(pc.fill_null(table.column("slo_met"), False)).column("output_tokens")).as_py()
+    here = _total(table.filter(pc.is_valid(table.column("device_s"))), "output_tokens")
+    return {
+        "joules": joules,
+        "method": measured[0].method,
+        "scope": "; ".join(dict.fromkeys(each.scope or "" for each in measured)),
+        "reason": None,
+        "attribution": ATTRIBUTION,
+        "mean_watts": joules / seconds,
+        "peak_watts": max((each.peak_watts for each in measured if each.peak_watts), default=None),
+        "idle_watts": idle,
+        "idle_treatment": treatment,
+        "above_idle_joules": None if idle is None else joules - idle * seconds,
+        "idle_joules": joules - attributed,
+        "lost_joules": max(0.0, sum(each.attributed_j or 0.0 for each in working) - attributed),
+        "attributed_joules": attributed,
+        "draft_joules": _part(table, "draft_s"),
+        "rejected_joules": _part(table, "rejected_s"),
+        "joules_per_output_token": _ratio(joules, here),
+        "goodput_tokens_per_joule": _ratio(good or 0, joules),
+        "proxies": proxies,
+    }
+
+
+def _gap(working: Sequence[Attempt]) -> str:
+    """Why the run's energy is not known as a whole; empty when it is."""
+    if not working:
+        return "nothing was computed in this run"
+    methods = set()
+    for number, attempt in enumerate(working, start=1):
+        found = attempt.energy
+        if found is None or found.joules is None:
+            reason = "it ended before the meter was read" if found is None else found.reason
+            return reason if len(working) == 1 else f"attempt {number} of {len(working)}: {reason}"
+        methods.add(found.method)
+    if len(methods) > 1:
+        return f"attempts were measured in different ways ({', '.join(sorted(methods))}), which do not add up"
+    return ""
+
+
+def _idle(working: Sequence[Attempt]) -> tuple[float | None, str]:
+    """Idle watts, and what they mean for the other numbers: the mean over time of attempts that know them."""
+    known = [
+        (attempt.energy.idle_watts, attempt)
+        for attempt in working
+        if attempt.energy is not None and attempt.energy.idle_watts is not None
+    ]
+    if not known:
+        return None, "idle power was not measured; it is a part of all numbers"
+    seconds = sum(attempt.engine_seconds for _, attempt in known)
+    watts = sum(watts * attempt.engine_seconds for watts, attempt in known) / seconds
+    treatment = "idle power was measured before the run; it is a part of all numbers but above_idle_joules"
+    return watts, treatment
+
+
+def _part(table: pa.Table, name: str) -> float:
+    """Joules of a part of the rows' seconds."""
+    shares = pc.divide(table.column(name), table.column("device_s"))
+    ran = pc.greater(pc.fill_null(table.column("device_s"), 0.0), 0.0)
+    total = pc.sum(pc.if_else(ran, pc.multiply(table.column("energy_j"), shares), 0.0)).as_py()
+    return 0.0 if total is None else float(total)
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0.0 else None
 
 
 def _unmeasured(reason: str, proxies: Proxies) -> Energy:

@@ -19,6 +19,30 @@ from specbatch.config import JobConfig
 _VERSIONED = ("torch", "numpy", "pyarrow", "tokenizers", "jinja2")
 
 
+class AttemptEnergy(BaseModel):
+    """What the meter of an attempt has shown since its engine began to work.
+
+    Attributes:
+        method: ``nvml``, ``rapl``, ``assumed`` or ``none``.
+        scope: What is counted.
+        reason: Why there are no joules; empty when there are.
+        joules: Idle power included.
+        peak_watts: Over half a second.
+        idle_watts: Before the engine began; null when that was not asked for.
+        idle_s: For how long that was measured, seconds.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: Literal["nvml", "rapl", "assumed", "none"]
+    scope: str | None = None
+    reason: str = ""
+    joules: float | None = None
+    peak_watts: float | None = None
+    idle_watts: float | None = None
+    idle_s: float | None = None
+
+
 class Attempt(BaseModel):
     """One start of the run; ``end`` stays null when the process was killed.
 
@@ -34,6 +58,8 @@ class Attempt(BaseModel):
         reused_rows: Answers copied from another run directory.
         reused_tokens: Their output tokens, which this run did not compute.
         attributed_s: Engine seconds that rows have a share in, finished or not.
+        attributed_j: Likewise joules; null where they were not measured.
+        energy: Null until the engine works.
         owner_tokens: Verified tokens by owner with a quota, those of earlier attempts included.
         exit_code: Null while running and after a kill.
         stats: The engine's own counts.
@@ -52,6 +78,8 @@ class Attempt(BaseModel):
     reused_rows: int = 0
     reused_tokens: int = 0
     attributed_s: float = 0.0
+    attributed_j: float | None = None
+    energy: AttemptEnergy | None = None
     owner_tokens: dict[str, int] = {}
     exit_code: int | None = None
     stats: dict[str, float | int | str | None] = {}
