@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,15 +12,15 @@ import typer
 
 from specbatch.cli.flags import with_flags
 from specbatch.cli.job import Inputs, configure
+from specbatch.cli.log import RunLog
 from specbatch.cli.output import print_json, stdout_may_close
 from specbatch.config import JobConfig
-from specbatch.errors import SpecbatchError
 
 if TYPE_CHECKING:
     from specbatch.job.outcome import RunOutcome
 
 PANELS = {
-    "Job": ("out", "limit", "deadline", "model", "engine"),
+    "Job": ("out", "limit", "shard", "deadline", "model", "engine"),
     "Generation": (
         *("seed", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "stop"),
         "system",
@@ -37,7 +35,7 @@ PANELS = {
         "decisions",
         "flush_every_s",
         "flush_rows",
-        "log_format",
+        *("log_format", "log_file"),
     ),
     "Speculation": (
         *("policy", "gamma", "tree_levels", "tree_width", "tree_nodes", "draft_budget"),
@@ -99,52 +97,29 @@ def run(
     """
     with errors_as_events(flags):
         config = configure(inputs, flags)
+        log = RunLog.of(config)
+    with log.errors():
         # What the job needs takes most of a second to import, and --help must not wait for it.
         from specbatch.job.run import Start, run_job  # noqa: PLC0415
         from specbatch.job.surroundings import Surroundings  # noqa: PLC0415
-        from specbatch.progress import open_reporter  # noqa: PLC0415
 
-        reporter = partial(open_reporter, log_format=config.log_format)
-        outcome = run_job(
-            config, start=Start(fresh, retry_failed, reuse), surroundings=Surroundings(open_reporter=reporter)
-        )
-        _remark(outcome, config)
+        start, around = Start(fresh, retry_failed, reuse), Surroundings(open_reporter=log.open_reporter)
+        outcome = run_job(config, start=start, surroundings=around)
+        log.end(outcome)
         _show(outcome, as_json)
     raise typer.Exit(int(outcome.exit_code))
 
 
 @contextmanager
 def errors_as_events(flags: Mapping[str, object]) -> Iterator[None]:
-    """With ``--log-format json``, an error is a line of the log like any other.
+    """With ``--log-format json``, settings that make no job are told of in that form as well.
 
     Args:
-        flags: As given; the settings may be what is wrong, so they are not asked.
+        flags: As given.
     """
-    try:
+    wanted = flags.get("log_format") or os.environ.get("SPECBATCH_LOG_FORMAT")
+    with RunLog("json").errors() if wanted == "json" else nullcontext():
         yield
-    except SpecbatchError as error:
-        wanted = flags.get("log_format") or os.environ.get("SPECBATCH_LOG_FORMAT")
-        if wanted != "json":
-            raise
-        from specbatch.progress import write_event  # noqa: PLC0415
-
-        code = int(error.exit_code)
-        write_event(sys.stderr, "error", {"message": error.what, "hint": error.hint, "exit_code": code})
-        raise typer.Exit(code) from None
-
-
-def _remark(outcome: RunOutcome, config: JobConfig) -> None:
-    """How the run ended, for those who read stderr."""
-    from specbatch.progress import write_event  # noqa: PLC0415
-
-    if config.log_format == "json":
-        fields = {"exit_code": int(outcome.exit_code), "verdict": outcome.verdict, "ran": outcome.ran}
-        write_event(sys.stderr, "end", {**fields, "run_directory": str(outcome.directory)})
-        return
-    if not outcome.ran:
-        typer.echo(f"{outcome.directory} is complete; nothing to do (--fresh runs it again)", err=True)
-    if outcome.verdict:
-        typer.echo(f"failed: {outcome.verdict}", err=True)
 
 
 def _show(outcome: RunOutcome, as_json: bool) -> None:

@@ -39,7 +39,7 @@ def reminder(rows: int, started: datetime) -> str:
         started: First start of the run.
     """
     return (
-        f"warning: this goes on with a finished run, so for the {rows:,} rows left deadline_s, arrival_s and "
+        f"this goes on with a finished run, so for the {rows:,} rows left deadline_s, arrival_s and "
         f"times to the first token count from its first start, {started:%Y-%m-%d %H:%M:%S %Z}; "
         "give a new night's job a directory of its own (--out with the date in it), or use --fresh"
     )

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specbatch.config import JobConfig
-from specbatch.errors import ConfigError, SpecbatchError, UsageError
+from specbatch.config.places import DATE
+from specbatch.errors import SpecbatchError, UsageError
 from specbatch.job.feed import TableFeed
 from specbatch.job.gauge import Gauge, open_gauge, require_meter
 from specbatch.job.host import Rows, RunHost
 from specbatch.job.mishaps import mishap
+from specbatch.job.nights import place_of
 from specbatch.job.outcome import RunOutcome, StopRule, has_failures, judge
 from specbatch.job.promises import count_from_first_start, deadline_notice, reminder
 from specbatch.job.refusals import refusals, refuse
@@ -80,7 +82,7 @@ def run_job(
     with (
         Interrupts() as interrupts,
         _reporting(around) as reporter,
-        locked(run_directory(config)) as directory,
+        locked(_place(config, table, around, start, reporter)) as directory,
     ):
         if start.fresh:
             directory.clear()
@@ -98,21 +100,12 @@ def run_job(
             return run.finish(keys, interrupts)
 
 
-def run_directory(config: JobConfig) -> Path:
-    """``--out``, or the input's name with ``.out`` in the working directory.
-
-    Raises:
-        ConfigError: Several inputs and no ``--out``.
-    """
-    if config.out is not None:
-        return config.out
-    stem = Path(config.input[0]).stem
-    if len(config.input) > 1 or any(sign in stem for sign in "*?[") or not stem:
-        raise ConfigError(
-            "the run directory cannot be named after this input",
-            "name one with --out",
-        )
-    return Path(f"{stem}.out")
+def _place(
+    config: JobConfig, table: InputTable, around: Surroundings, start: Start, reporter: Reporter
+) -> Path:
+    """The run directory; the time matters only where there is a date in its name."""
+    now = around.wall() if DATE in str(config.out) else 0.0
+    return place_of(config, table, now, reporter, fresh=start.fresh, retry=start.retry_failed)
 
 
 class _Run:
@@ -216,7 +209,7 @@ class _Run:
     def _remind(self, rows: Rows) -> None:
         """A directory that holds a complete run is easily taken for a new one."""
         if self._directory.results.exists() and count_from_first_start(self._table, self._config, rows):
-            self._reporter.message(reminder(int(rows.left.sum()), self._started))
+            self._reporter.warning(reminder(int(rows.left.sum()), self._started))
 
     def finish(self, keys: Keys, interrupts: Interrupts) -> RunOutcome:
         """Put results and summary in place."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from specbatch.config import JobConfig
 from specbatch.errors import ExitCode
 from specbatch.job.lookover import Fault, Lookover, Repeats, TextCheck, late_rows, missed_deadlines
-from specbatch.job.run import run_directory
+from specbatch.job.nights import run_directory
 from specbatch.job.surroundings import open_encoder
 from specbatch.models.config import ModelConfig
 from specbatch.models.resolve import find_side_files
@@ -131,7 +131,7 @@ def validate_job(config: JobConfig, sample: int, tokens_per_s: float | None, now
     Raises:
         SpecbatchError: A run would not start; its exit code would be the same.
     """
-    directory = run_directory(config)
+    directory = run_directory(config, now)
     table = InputTable.open(config)
     text = _text_check(config, table.num_rows, sample)
     parser = RowParser.of(config, now)

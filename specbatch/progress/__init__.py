@@ -1,14 +1,24 @@
 """Progress of a run on stderr: live on a terminal, plain lines or JSON objects in a log."""
 
 from specbatch.progress.live import LiveReporter
-from specbatch.progress.log import HEARTBEAT_S, JsonReporter, PlainReporter, write_event
+from specbatch.progress.log import (
+    HEARTBEAT_S,
+    DatedReporter,
+    JsonReporter,
+    PlainReporter,
+    write_dated,
+    write_event,
+)
+from specbatch.progress.logfile import LogFile
 from specbatch.progress.reporter import Reporter, open_reporter
 from specbatch.progress.tally import Rate, Snapshot, Tally, duration
 
 __all__ = [
     "HEARTBEAT_S",
+    "DatedReporter",
     "JsonReporter",
     "LiveReporter",
+    "LogFile",
     "PlainReporter",
     "Rate",
     "Reporter",
@@ -16,5 +26,6 @@ __all__ = [
     "Tally",
     "duration",
     "open_reporter",
+    "write_dated",
     "write_event",
 ]

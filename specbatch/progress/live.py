@@ -45,6 +45,10 @@ class LiveReporter:
         """Print above the bar."""
         self._progress.console.print(text, markup=False, highlight=False)
 
+    def warning(self, text: str) -> None:
+        """Print above the bar."""
+        self.message(f"warning: {text}")
+
     def phase(self, name: str) -> None:
         """Rename the bar."""
         self._progress.update(self._task, description=name)

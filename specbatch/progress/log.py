@@ -9,11 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Literal
 
+from specbatch.progress.logfile import LineStream
 from specbatch.progress.tally import Rate, Snapshot, Tally
 
 HEARTBEAT_S = 30.0
+Level = Literal["info", "warning", "error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +26,30 @@ class Event:
         name: For programs.
         text: For people.
         fields: For programs, JSON-ready.
+        level: How much it matters.
     """
 
     name: str
     text: str
     fields: Mapping[str, object]
+    level: Level = "info"
 
 
 class LogReporter(ABC):
     """One line per phase, per tenth of the rows, and at least every ``heartbeat_s`` seconds.
 
     The heartbeat has a thread of its own: a log must not fall silent because a step or a load is slow.
+
+    Args:
+        stream: Gets the lines.
+        heartbeat_s: Longest silence, seconds.
+        alarms: Gets warnings as well, as text; for where nobody reads the log.
     """
 
-    def __init__(self, stream: TextIO, heartbeat_s: float = HEARTBEAT_S) -> None:
-        self._stream, self._heartbeat_s = stream, heartbeat_s
+    def __init__(
+        self, stream: LineStream, heartbeat_s: float = HEARTBEAT_S, alarms: LineStream | None = None
+    ) -> None:
+        self._stream, self._heartbeat_s, self._alarms = stream, heartbeat_s, alarms
         self._lock = threading.Lock()
         self._written = time.monotonic()
         self._phase = "starting"
@@ -57,6 +68,12 @@ class LogReporter(ABC):
     def message(self, text: str) -> None:
         """Write one line now."""
         self._write(Event("message", text, {"text": text}))
+
+    def warning(self, text: str) -> None:
+        """Write one line now that somebody should look into."""
+        self._write(Event("message", f"warning: {text}", {"text": text}, "warning"))
+        if self._alarms is not None:
+            _put(self._alarms, f"warning: {text}")
 
     def phase(self, name: str) -> None:
         """Write the phase's name."""
@@ -127,25 +144,43 @@ class PlainReporter(LogReporter):
         return f"{time.strftime('%H:%M:%S')} {event.text}"
 
 
+class DatedReporter(LogReporter):
+    """Lines for people in a file of many nights: date, time and a sentence."""
+
+    def spell(self, event: Event) -> str:
+        """``2026-11-30 07:00:12 12/60 rows (20%), ...``."""
+        return dated(event.text)
+
+
 class JsonReporter(LogReporter):
     """Lines for programs: one JSON object each."""
 
     def spell(self, event: Event) -> str:
-        """``{"time": ..., "event": ..., ...}``."""
-        return _object(event.name, event.fields)
+        """``{"time": ..., "level": ..., "event": ..., ...}``."""
+        return _object(event.name, event.fields, event.level)
 
 
-def write_event(stream: TextIO, name: str, fields: Mapping[str, object]) -> None:
+def write_event(stream: LineStream, name: str, fields: Mapping[str, object], level: Level = "info") -> None:
     """Write one line as :class:`JsonReporter` does, before or after there is one."""
-    _put(stream, _object(name, fields))
+    _put(stream, _object(name, fields, level))
 
 
-def _object(name: str, fields: Mapping[str, object]) -> str:
+def write_dated(stream: LineStream, text: str) -> None:
+    """Write one line as :class:`DatedReporter` does."""
+    _put(stream, dated(text))
+
+
+def dated(text: str) -> str:
+    """A line with date and time in front."""
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"
+
+
+def _object(name: str, fields: Mapping[str, object], level: Level) -> str:
     moment = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return json.dumps({"time": moment, "event": name, **fields}, ensure_ascii=False)
+    return json.dumps({"time": moment, "level": level, "event": name, **fields}, ensure_ascii=False)
 
 
-def _put(stream: TextIO, line: str) -> None:
+def _put(stream: LineStream, line: str) -> None:
     try:
         stream.write(f"{line}\n")
         stream.flush()

@@ -18,6 +18,9 @@ class Reporter(Protocol):
     def message(self, text: str) -> None:
         """Say something that stays readable."""
 
+    def warning(self, text: str) -> None:
+        """Say something that somebody should look into."""
+
     def phase(self, name: str) -> None:
         """A stage before or after the engine's begins."""
 

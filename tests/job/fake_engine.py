@@ -123,6 +123,9 @@ class SilentReporter:
     def message(self, text: str) -> None:
         self.said.append(text)
 
+    def warning(self, text: str) -> None:
+        self.said.append(f"warning: {text}")
+
     def phase(self, name: str) -> None:
         self.said.append(name)
 

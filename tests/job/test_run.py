@@ -15,8 +15,9 @@ import pytest
 from specbatch.config import JobConfig
 from specbatch.engine.feed import Engine
 from specbatch.errors import EngineError, ExitCode, InputError, LockedError, MismatchError, UsageError
+from specbatch.job.nights import run_directory
 from specbatch.job.outcome import RunOutcome
-from specbatch.job.run import Start, run_directory, run_job
+from specbatch.job.run import Start, run_job
 from specbatch.models.files import ModelFiles
 from specbatch.table.rundir import locked
 
@@ -274,9 +275,9 @@ def test_an_input_error_leaves_no_directory_behind(tmp_path: Path) -> None:
 
 
 def test_the_run_directory_is_named_after_the_input() -> None:
-    assert run_directory(JobConfig(input=("some/where/jobs.parquet",))) == Path("jobs.out")
-    assert run_directory(JobConfig(input=("some/where",))) == Path("where.out")
+    assert run_directory(JobConfig(input=("some/where/jobs.parquet",)), 0.0) == Path("jobs.out")
+    assert run_directory(JobConfig(input=("some/where",)), 0.0) == Path("where.out")
     with pytest.raises(UsageError, match="run directory"):
-        run_directory(JobConfig(input=("a.parquet", "b.parquet")))
+        run_directory(JobConfig(input=("a.parquet", "b.parquet")), 0.0)
     with pytest.raises(UsageError, match="run directory"):
-        run_directory(JobConfig(input=("*.parquet",)))
+        run_directory(JobConfig(input=("*.parquet",)), 0.0)
