@@ -1,0 +1,1 @@
+"""Reports as pages: one file each, which asks nobody for anything."""

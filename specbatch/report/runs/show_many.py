@@ -1,0 +1,160 @@
+"""Several runs as text: two side by side, or many as a row of nights."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.table import Table
+
+from specbatch.report.page import Page
+from specbatch.report.runs.compare import FEW, Change, Comparison, TierChange
+from specbatch.report.runs.tables import NONE, WIDE, grid, number, percent
+from specbatch.report.runs.trend import Night
+from specbatch.report.words import count, significant
+
+_TICKS = "▁▂▃▄▅▆▇█"
+_PLAIN_TICKS = "_.-=*#"
+
+
+def print_comparison(comparison: Comparison, stream: TextIO | None = None, width: int | None = None) -> None:
+    """Print two runs side by side.
+
+    Args:
+        comparison: Of the two; the first is the baseline.
+        stream: Default: stdout.
+        width: Columns; default: the terminal's, or 80.
+    """
+    page = Page(stream, width)
+    page.path("baseline A", comparison.directories[0])
+    page.path("compared B", comparison.directories[1])
+    if not comparison.comparable:
+        different = ", ".join(each.what for each in comparison.unlike if each.matters)
+        page.fact(
+            "WARNING",
+            f"not the same job ({different}): differences are not what a policy or a machine changes",
+        )
+    for each in comparison.unlike:
+        page.fact("differs", f"{each.what}: {each.first} | {each.second}")
+    for name in comparison.only_in:
+        page.fact("note", f"tier {name} is in one of the two only")
+    for name, tier in comparison.tiers.items():
+        page.blank()
+        page.console.print(_changes(name, tier))
+    page.blank()
+    for name, text in beyond_noise(comparison):
+        page.fact(name, text)
+    page.fact("spread", comparison.method)
+    page.fact("noise", "yes: 0 lies within the 95 % interval, so B may be no different from A")
+
+
+def beyond_noise(comparison: Comparison) -> list[tuple[str, str]]:
+    """Tier → what is more than chance in it."""
+    told = {
+        name: [_shift(change) for change in tier.changes if change.within_noise is False]
+        for name, tier in comparison.tiers.items()
+    }
+    return [(name, f"beyond noise: {', '.join(found) or 'nothing'}") for name, found in told.items()]
+
+
+def _shift(change: Change) -> str:
+    shift = change.difference or 0.0
+    relative = f"{shift / change.first:+.0%}" if change.first else _signed(shift)
+    return f"{change.name} {relative}"
+
+
+def _changes(name: str, tier: TierChange) -> Table:
+    paired = "the same rows" if tier.paired else "other rows"
+    few = f"; only {min(tier.rows)}, so the interval says little" if min(tier.rows) < FEW else ""
+    title = f"{name}: {count(tier.rows[0])} and {count(tier.rows[1])} rows, {paired}{few}"
+    table = grid(title, "", "A", "B", "B - A", "95 % interval", "noise")
+    for change in tier.changes:
+        table.add_row(change.name, *_cells(change))
+    return table
+
+
+def _cells(change: Change) -> list[str]:
+    noise = {None: NONE, True: "yes", False: "no"}[change.within_noise]
+    interval = NONE
+    if change.low is not None and change.high is not None:
+        interval = f"{_signed(change.low)} to {_signed(change.high)}"
+    shift = NONE if change.difference is None else _signed(change.difference)
+    if change.difference is not None and change.first:
+        shift += f" ({change.difference / change.first:+.0%})"
+    return [number(change.first), number(change.second), shift, interval, noise]
+
+
+def _signed(value: float) -> str:
+    shown = significant(abs(value))
+    return shown if not shown.strip("0.") else f"{'-' if value < 0 else '+'}{shown}"
+
+
+def print_trend(found: Sequence[Night], stream: TextIO | None = None, width: int | None = None) -> None:
+    """Print a line per night, and how the main numbers went.
+
+    Args:
+        found: In the order they started.
+        stream: Default: stdout.
+        width: Columns; default: the terminal's, or 80.
+    """
+    page = Page(stream, width)
+    page.console.print(_nights(found, page.console.width))
+    page.blank()
+    blocks = (page.console.encoding or "").lower().startswith("utf")
+    for name, values in (
+        ("SLO met", [night.attainment for night in found]),
+        ("goodput", [night.goodput_tokens_per_s for night in found]),
+        ("throughput", [night.tokens_per_s for night in found]),
+        ("p95 total", [night.e2e_p95_s for night in found]),
+    ):
+        known = [value for value in values if value is not None]
+        if len(known) > 1:
+            ends = f"from {significant(min(known))} to {significant(max(known))}"
+            page.fact(name, f"{sparkline(values, blocks=blocks)}  {ends}")
+    page.fact(
+        "goodput", "output tokens/s of rows that kept all their promises; all tokens/s are its baseline"
+    )
+    for night in found:
+        for problem in _told(night):
+            page.fact(_when(night)[:10] if night.started else "note", f"{night.directory}: {problem}")
+
+
+def _told(night: Night) -> list[str]:
+    told = [f"other {what} than the night before" for what in night.changed]
+    if night.differences:
+        told.append(f"{count(night.differences)} values in summary.json are not those of the tables")
+    return [*told, *night.problems]
+
+
+def _nights(found: Sequence[Night], width: int) -> Table:
+    wide = ("tokens per\ndevice-h", "drafts\nin vain", "J") if width >= WIDE else ()
+    headings = ("\nrows", "\nfailed", "SLO\nmet", "goodput\ntokens/s", "all\ntokens/s", "p95\ntotal s")
+    table = grid("Nights", "\nstarted", *headings, *wide, "\nexit")
+    for night in found:
+        hour = night.goodput_tokens_per_device_hour
+        more = [NONE if hour is None else f"{hour:,.0f}", percent(night.not_accepted), number(night.joules)]
+        table.add_row(
+            _when(night),
+            *(count(night.rows), count(night.failed), percent(night.attainment)),
+            *(number(night.goodput_tokens_per_s), number(night.tokens_per_s), number(night.e2e_p95_s)),
+            *(more if wide else []),
+            str(night.exit_code) if night.state in ("finished", "stopped") else night.state,
+        )
+    return table
+
+
+def _when(night: Night) -> str:
+    if night.started is None:
+        return night.directory
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(night.started))
+
+
+def sparkline(values: Sequence[float | None], *, blocks: bool) -> str:
+    """A column per value, from 0 to the largest; a blank where there is none."""
+    ticks = _TICKS if blocks else _PLAIN_TICKS
+    top = max((value for value in values if value is not None), default=0.0) or 1.0
+    return "".join(
+        " " if value is None else ticks[min(len(ticks) - 1, int(max(0.0, value) / top * len(ticks)))]
+        for value in values
+    )

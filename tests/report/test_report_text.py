@@ -1,0 +1,79 @@
+"""``specbatch report`` as people read it, at 80 and 120 columns; and what it does with odd arguments."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from specbatch.report.runs.figures import report_of
+from specbatch.report.runs.record import read_record
+from specbatch.report.runs.show import print_report
+from tests.cli.console import called
+from tests.golden_files import check
+
+VIEWS = {
+    "run": ("night-0",),
+    "compare": ("--compare", "plain", "night-0"),
+    "trend": ("night-2", "night-0", "night-1"),
+}
+
+
+@pytest.mark.usefixtures("in_utc")
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("view", VIEWS)
+def test_reports_fit_the_terminal(nights: Path, view: str, width: int) -> None:
+    done = called("report", *VIEWS[view], cwd=nights, COLUMNS=str(width), TZ="UTC")
+    assert (done.returncode, done.stderr) == (0, "")
+    check(f"report-{view}-{width}", done.stdout)
+    assert max(map(len, done.stdout.splitlines())) <= width
+    assert "\x1b" not in done.stdout
+
+
+def test_a_stream_without_block_characters_gets_others(nights: Path) -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
+    print_report(report_of(read_record(nights / "night-0")), stream, 80)
+    assert re.search(r"^drafted +\.+:+x+#+$", raw.getvalue().decode(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_json_is_one_object_of_all_runs(nights: Path, view: str) -> None:
+    done = called("report", *VIEWS[view], "--json", cwd=nights)
+    assert done.returncode == 0
+    content = json.loads(done.stdout)
+    assert done.stdout.count("\n") == 1
+    assert content["schema_version"] == 1
+    assert content["kind"] == {"run": "run", "compare": "comparison", "trend": "trend"}[view]
+    named = [name for name in VIEWS[view] if not name.startswith("--")]
+    assert [run["directory"] for run in content["runs"]] == named
+
+
+@pytest.mark.parametrize(
+    ("args", "what"),
+    [
+        (("none.out",), "no such directory"),
+        ((".",), "is not a run directory"),
+        (("--compare", "night-0"), "--compare takes two run directories, not 1"),
+        (("night-0", "--html", "no/page.html"), "there is no folder no"),
+        (("night-0", "--html", "night-1"), "is a folder"),
+        ((), "Missing argument"),
+    ],
+)
+def test_what_cannot_be_reported_is_said_before_anything_is_printed(
+    nights: Path, args: tuple[str, ...], what: str
+) -> None:
+    done = called("report", *args, cwd=nights)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert what in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_a_page_that_the_disk_refuses_ends_with_4(nights: Path) -> None:
+    target = nights / ("x" * 254)
+    done = called("report", "night-0", "--html", str(target), cwd=nights)
+    assert done.returncode == 4
+    assert "cannot be written" in done.stderr
