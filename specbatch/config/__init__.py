@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from specbatch.config.identity import ModelIdentity, identity
 from specbatch.config.moments import Moment
-from specbatch.config.places import Shard, check_out
+from specbatch.config.places import Shard, check_out, spelled_shard
 from specbatch.config.values import (
     WEIGHS_COSTS,
     Integer,
@@ -135,7 +135,10 @@ class JobConfig(BaseModel):
     limit: Annotated[
         Annotated[Integer, Field(ge=1, lt=2**63)] | None, Field(description="run the first N rows only")
     ] = None
-    shard: Annotated[str | None, Field(description="answer one of n equal parts of the rows, i/n")] = None
+    shard: Annotated[
+        Annotated[str, AfterValidator(spelled_shard)] | None,
+        Field(description="answer one of n equal parts of the rows, i/n"),
+    ] = None
     token_ids: Annotated[bool, Field(description="write a token_ids column")] = False
     tiers: Annotated[dict[str, Tier], BeforeValidator(with_builtin_tiers), Field(validate_default=True)] = {}
     default_tier: Annotated[str, Field(description="tier of rows that name none")] = "standard"

@@ -35,7 +35,7 @@ class Shard:
             return None
         match = _SHARD.fullmatch(text.strip())
         if match is None or int(match[1]) > int(match[2]):
-            raise ValueError(f"shard = '{text}': expected i/n with i from 1 to n, e.g. 2/3")
+            raise ValueError("expected i/n with i from 1 to n, e.g. 2/3")
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
@@ -45,6 +45,15 @@ class Shard:
     def file_name(self) -> str:
         """``2-of-3``, where a slash cannot be."""
         return f"{self.number}-of-{self.count}"
+
+
+def spelled_shard(text: str) -> str:
+    """A shard in its one spelling.
+
+    Raises:
+        ValueError: It is no part of anything.
+    """
+    return str(Shard.of(text))
 
 
 def check_out(out: Path | None, shard: Shard | None) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specbatch.config import JobConfig
-from specbatch.config.places import DATE
+from specbatch.config.places import DATE, Shard
 from specbatch.errors import SpecbatchError, UsageError
 from specbatch.job.feed import TableFeed
 from specbatch.job.gauge import Gauge, open_gauge, require_meter
@@ -42,6 +42,7 @@ from specbatch.table.parts import PartFormat, PartWriter, Progress, find_parts, 
 from specbatch.table.reader import InputTable, RowFetcher
 from specbatch.table.rundir import RunDir, locked
 from specbatch.table.spool import Spool
+from specbatch.table.stripes import read_rows
 
 if TYPE_CHECKING:  # the engine's room imports torch
     from specbatch.engine.feed import Engine
@@ -136,7 +137,9 @@ class _Run:
             self._reporter.message(notice)
         parser = RowParser.of(self._config, epoch)
         with Spool(self._directory.path) as spool:
-            index = self._table.index(parser, spool, interrupts.check)
+            read = read_rows(self._table, parser, spool, Shard.of(self._config.shard), interrupts.check)
+            index, self._table = read.index, read.table
+            self._attempts.indexed(read.shard)
             before = self._earlier(index, start.retry_failed)
             rows = Rows(index, tuple(self._config.tiers), ~before.done)
             if start.reuse is not None:
@@ -145,7 +148,7 @@ class _Run:
                 interrupts.check()
             if rows.left.any():
                 self._remind(rows)
-                fetcher = RowFetcher(index, parser, spool)
+                fetcher = RowFetcher(index, parser, read.spool)
                 self._answer_left(files, interrupts, fetcher, rows, before, start)
             return index.keys
 
@@ -221,7 +224,7 @@ class _Run:
             finaliser = Finaliser(self._table, keys, parts, footer, interrupts.check)
             finaliser.write(self._directory.results, self._config.token_ids)
             if self._config.decisions != "off":
-                write_decisions(self._directory.path, keys, manifest.stamp, footer)
+                write_decisions(self._directory.path, keys, manifest.stamp, footer, self._table.picked)
             summary = self._summarise()
         code, verdict = judge(summary, self._config)
         self._attempts.finish(

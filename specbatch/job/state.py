@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from specbatch.config import JobConfig, identity
-from specbatch.errors import ExitCode, ModelError, SpecbatchError, StorageError
+from specbatch.config.places import Shard
+from specbatch.errors import ExitCode, MismatchError, ModelError, SpecbatchError, StorageError
 from specbatch.job.gauge import Gauge
 from specbatch.job.host import RunClock, WorkDone
 from specbatch.job.outcome import RunOutcome, judge
@@ -18,7 +19,7 @@ from specbatch.progress import Reporter
 from specbatch.report.failures import failures
 from specbatch.report.summary import Summary, read_summary
 from specbatch.signals import Interrupts
-from specbatch.table.manifest import Attempt, Finished, Manifest
+from specbatch.table.manifest import Attempt, Finished, Manifest, ShardRecord
 from specbatch.table.reader import InputTable
 from specbatch.table.rundir import RunDir, differing_keys, refuse_mismatch, refuse_other_job
 
@@ -50,6 +51,7 @@ def finished_before(
     summary = _read_summary(directory)
     if summary is None:
         return None
+    _refuse_other_shard(directory.path, manifest, config)
     try:
         files = find_model(config.model, allow_download=False, report=reporter.message)
     except ModelError:
@@ -82,7 +84,9 @@ def claim(directory: RunDir, config: JobConfig, files: ModelFiles, table: InputT
     current = identity(config, files)
     if manifest is not None:
         if directory.results.exists() or any(directory.parts.glob("part-*.parquet")):
+            _refuse_merged(directory.path, manifest)
             refuse_other_job(directory.path, manifest.input, table.fingerprint())
+            _refuse_other_shard(directory.path, manifest, config)
             refuse_mismatch(directory.path, manifest.identity, current)
             refuse_other_device(directory.path, manifest, config)
         if not differing_keys(manifest.identity, current):
@@ -156,6 +160,12 @@ class Attempts:
             self.manifest = self.manifest.model_copy(update={"numerics": dict(numerics)})
             self._save()
 
+    def indexed(self, shard: ShardRecord | None) -> None:
+        """The input was read; record which part of a job this run is."""
+        if shard != self.manifest.shard:
+            self.manifest = self.manifest.model_copy(update={"shard": shard})
+            self._save()
+
     def engine_started(self, gauge: Gauge) -> None:
         """The engine begins to work, and what it takes is measured."""
         self._gauge = gauge
@@ -218,6 +228,27 @@ def _same_input(finished: Finished, config: JobConfig, table: InputTable) -> boo
     # Through JSON, because that is how the recorded side came here.
     fingerprint = json.loads(json.dumps(table.fingerprint()))
     return finished.limit == config.limit and finished.input == fingerprint
+
+
+def _refuse_merged(directory: Path, manifest: Manifest) -> None:
+    """Merged results have no parts to go on with: every row would be run again."""
+    if manifest.sources:
+        raise MismatchError(
+            f"{directory} holds merged results of {len(manifest.sources)} runs, which cannot be continued",
+            "go on with those runs and merge them again, or choose another --out",
+        )
+
+
+def _refuse_other_shard(directory: Path, manifest: Manifest, config: JobConfig) -> None:
+    asked = Shard.of(config.shard)
+    now = "all rows" if asked is None else str(asked)
+    recorded = manifest.config.get("shard") or "all rows"
+    refuse_mismatch(
+        directory,
+        {"shard": recorded},
+        {"shard": now},
+        "every shard has a directory of its own (--out with {shard} in it), or --fresh to start over",
+    )
 
 
 def _read_summary(directory: RunDir) -> Summary | None:

@@ -192,6 +192,8 @@ def _total(manifest: Manifest) -> int | None:
     """Rows of the job; only reading the input tells how many of them a condition keeps."""
     if any("where" in entry for entry in manifest.input):
         return None
+    if manifest.shard is not None:
+        return manifest.shard.rows
     rows = [entry.get("rows") for entry in manifest.input]
     return sum(number for number in rows if isinstance(number, int))
 

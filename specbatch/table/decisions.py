@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from specbatch.errors import StorageError
 from specbatch.table.atomic import replacing
@@ -134,7 +136,11 @@ class DecisionWriter:
 
 
 def write_decisions(
-    directory: Path, keys: Keys, stamp: Mapping[bytes, bytes], footer: Mapping[bytes, bytes]
+    directory: Path,
+    keys: Keys,
+    stamp: Mapping[bytes, bytes],
+    footer: Mapping[bytes, bytes],
+    places: NDArray[np.int64] | None = None,
 ) -> None:
     """Put ``decisions.parquet`` in place in one piece, part after part.
 
@@ -145,6 +151,7 @@ def write_decisions(
         keys: Of the present input's rows.
         stamp: Footer entries of this run's parts; others are ignored.
         footer: Entries for the file's own footer.
+        places: Where the rows of these keys stand in the job; ``None`` is from 0 on.
 
     Raises:
         StorageError: A part cannot be read, or the disk refused.
@@ -154,7 +161,7 @@ def write_decisions(
     target = directory / FILE
     with replacing(target) as sibling, pq.ParquetWriter(sibling, schema, compression="zstd") as writer:
         for part in _parts(directory / FOLDER, stamp):
-            writer.write_table(_with_row_index(part, finder).cast(schema))
+            writer.write_table(_with_row_index(part, finder, places).cast(schema))
 
 
 def _parts(directory: Path, stamp: Mapping[bytes, bytes]) -> Iterator[pa.Table]:
@@ -171,11 +178,13 @@ def _parts(directory: Path, stamp: Mapping[bytes, bytes]) -> Iterator[pa.Table]:
             yield table
 
 
-def _with_row_index(part: pa.Table, finder: KeyFinder) -> pa.Table:
+def _with_row_index(part: pa.Table, finder: KeyFinder, places: NDArray[np.int64] | None) -> pa.Table:
     """Keys replaced by the rows that they belong to."""
     keys = part.column(_KEY).to_pylist()
-    rows = finder.find(as_keys(b"".join(key or bytes(KEY_BYTES) for key in keys))).tolist()
-    found = [None if key is None else row for key, row in zip(keys, rows, strict=True)]
+    rows = finder.find(as_keys(b"".join(key or bytes(KEY_BYTES) for key in keys)))
+    if places is not None:
+        rows = np.where(rows < 0, rows, np.append(places, -1)[rows])
+    found = [None if key is None else row for key, row in zip(keys, rows.tolist(), strict=True)]
     column = pa.array(found, pa.int64())
     named = part.set_column(0, _FIELDS[0], column)
     return named.filter(pa.array([row is None or row >= 0 for row in found], pa.bool_()))

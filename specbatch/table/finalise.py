@@ -71,8 +71,9 @@ class Finaliser:
                     self._check()
                     first = number * self._bucket_rows
                     answers = self._sorted(buckets[number], first, inputs.num_rows)
+                    places = pa.array(self._table.places(first, inputs.num_rows))
                     writer.write_table(
-                        _join(answers, inputs, first, schema), row_group_size=self._bucket_rows
+                        _join(answers, inputs, places, schema), row_group_size=self._bucket_rows
                     )
                 self._check()
                 self._table.check_unchanged()
@@ -107,7 +108,7 @@ class Finaliser:
             latest[joined.column("row_index").to_numpy() - first] = np.arange(joined.num_rows)
         missing = int(np.count_nonzero(latest < 0))
         if missing:
-            row = first + int(np.argmax(latest < 0))
+            row = int(self._table.places(first + int(np.argmax(latest < 0)), 1)[0])
             raise EngineError(
                 f"{missing} rows have no answer, the first is row {row}", "run the same command again"
             )
@@ -134,9 +135,8 @@ def _decoded(ids: pa.ChunkedArray) -> pa.ChunkedArray:
         )
 
 
-def _join(answers: pa.Table, inputs: pa.Table, first: int, schema: pa.Schema) -> pa.Table:
+def _join(answers: pa.Table, inputs: pa.Table, rows: pa.Array, schema: pa.Schema) -> pa.Table:
     """Our columns, then the pass-through columns; messages get the row's number in front."""
-    rows = pa.array(np.arange(first, first + inputs.num_rows))
     message = pc.binary_join_element_wise(
         pc.binary_join_element_wise("row", rows.cast(pa.string()), " "), answers.column("error_message"), ": "
     )

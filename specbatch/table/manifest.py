@@ -106,6 +106,42 @@ class Finished(BaseModel):
     exit_code: int
 
 
+class ShardRecord(BaseModel):
+    """Which part of a job a run is.
+
+    Attributes:
+        number: From 1.
+        count: Shards of the job.
+        rows_total: Rows of the whole job.
+        keys: SHA-256 over the keys of all of them: shards of one table have the same.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    number: int
+    count: int
+    rows_total: int
+    keys: str
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    @property
+    def rows(self) -> int:
+        """Rows of this shard."""
+        return len(range(self.number - 1, self.rows_total, self.count))
+
+
+class MergedRun(BaseModel):
+    """One of the runs that merged results were made of."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    directory: str
+    run_id: str
+    shard: str | None = None
+
+
 class Manifest(BaseModel):
     """The content of ``run.json``.
 
@@ -114,6 +150,8 @@ class Manifest(BaseModel):
         identity: Settings that change texts; a run continues only with equal ones.
         numerics: Device class, number format and kernels; empty until an engine was opened.
         input: Fingerprint of the files last seen.
+        shard: Which part of a job this is, once the input was read; ``None`` for a whole one.
+        sources: Runs whose results these are, put together; empty for a run of its own.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -131,6 +169,8 @@ class Manifest(BaseModel):
     hardware: dict[str, object]
     attempts: tuple[Attempt, ...] = ()
     finished: Finished | None = None
+    shard: ShardRecord | None = None
+    sources: tuple[MergedRun, ...] = ()
 
     @classmethod
     def create(

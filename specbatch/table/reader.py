@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from specbatch.config import JobConfig
 from specbatch.errors import InputError, RowFault
@@ -17,9 +18,15 @@ from specbatch.table.index import IndexBuilder, RowIndex
 from specbatch.table.keys import key_hex
 from specbatch.table.parse import RowParser, shown
 from specbatch.table.source import SourceFile, open_sources
-from specbatch.table.spool import Spool
 from specbatch.table.template import Template
 from specbatch.table.where import Where
+
+
+class RowSource(Protocol):
+    """Has rows at hand, e.g. a :class:`~specbatch.table.spool.Spool`."""
+
+    def row(self, index: int) -> pa.RecordBatch:
+        """One row as a batch of length 1."""
 
 
 class BatchSink(Protocol):
@@ -39,6 +46,7 @@ class InputTable:
         carried: Schema of the pass-through columns.
         where: Which rows belong to the job; ``None`` for all.
         limit: Rows of the job at most, counted after ``where``.
+        picked: Places of the rows of a shard in the job, ascending, ``[rows]``; ``None`` for all.
     """
 
     sources: tuple[SourceFile, ...]
@@ -46,6 +54,7 @@ class InputTable:
     carried: pa.Schema
     where: Where | None = None
     limit: int | None = None
+    picked: NDArray[np.int64] | None = None
 
     @classmethod
     def open(cls, config: JobConfig) -> InputTable:
@@ -115,13 +124,25 @@ class InputTable:
         return builder.build()
 
     def carried_batches(self) -> Iterator[pa.RecordBatch]:
-        """``id`` (large_binary) and the pass-through columns in input order, streamed.
+        """``id`` (large_binary) and the pass-through columns in input order, streamed; a shard's rows only.
 
         Raises:
             InputError: A file is damaged.
         """
+        seen = 0
         for source, layout, batch in self._batches(_output_columns):
-            yield self._carry(batch, _only_id(layout), source.name)
+            carried = self._carry(batch, _only_id(layout), source.name)
+            if self.picked is not None:
+                first, end = np.searchsorted(self.picked, (seen, seen + batch.num_rows))
+                carried = carried.take(pa.array(self.picked[first:end] - seen))
+            seen += batch.num_rows
+            yield carried
+
+    def places(self, first: int, count: int) -> NDArray[np.int64]:
+        """Where some consecutive rows of :meth:`carried_batches` stand in the job, ``[count]``."""
+        if self.picked is None:
+            return np.arange(first, first + count)
+        return self.picked[first : first + count]
 
     def _batches(
         self, columns: Callable[[Layout], Sequence[str]]
@@ -160,7 +181,7 @@ class RowFetcher:
 
     index: RowIndex
     parser: RowParser
-    spool: Spool
+    spool: RowSource
 
     def fetch(self, row_index: int, demoted: str | None = None) -> RawPrompt:
         """One row, checked.

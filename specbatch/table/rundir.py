@@ -162,7 +162,7 @@ def refuse_mismatch(
     different = differing_keys(recorded, current)
     if different:
         listed = "; ".join(
-            f"{key}: {_short(old)} there, {_short(new)} now" for key, (old, new) in different.items()
+            f"{key}: {short(old)} there, {short(new)} now" for key, (old, new) in different.items()
         )
         raise MismatchError(
             f"{directory} holds results of other settings ({listed})",
@@ -200,7 +200,8 @@ def _first(files: Files) -> str:
     return f"{files[0]['path']}{more}"
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """A setting as JSON, cut where it would fill the screen."""
     text = json.dumps(value)
     return text if len(text) <= 40 else f"{text[:12]}...{text[-4:]}"
 
