@@ -32,6 +32,12 @@ from specbatch.tree import TokenTree
 MAX_ENTRIES = 512
 """Most committed tokens that one pass catches up with: its buffers take 34 KiB each at width 576."""
 
+MAX_WAITING = 128
+"""Most tokens of a row's answer that wait until it drafts: their features take 7 KiB each at width 576.
+
+What a row never drafts from is then mostly never computed. Prompts do not wait: rows share them.
+"""
+
 
 class HeadDrafter:
     """Drafts for all rows together, one pass of the head for each level of their trees.
@@ -73,16 +79,17 @@ class HeadDrafter:
         self._memory = FeatureMemory(self._num_pages, self._store.page_size, shape)
 
     def observe(self, observed: Sequence[Observed]) -> None:
-        """Keep the features, and catch up with rows that are many tokens ahead (prompts)."""
+        """Keep the features, and catch up with prompts, and with answers before they take too much memory."""
         for item in observed:
             self._memory.add(item)
-        behind = [item.row for item in observed if self._memory.backlog(item.row) > self._store.page_size]
-        for spans in _batches([(row, *self._memory.ready(row)) for row in behind]):
-            self._catch_up(spans)
+        size = self._store.page_size
+        self._keep_up([item.row for item in observed if self._memory.prompt_waits(item.row)], size)
+        self._keep_up([item.row for item in observed], max(size, MAX_WAITING))
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One draft for each request; the root alone for rows that were never observed."""
         able = [request for request in requests if self._memory.covers(request.row)]
+        self._keep_up([request.row for request in able], self._store.page_size)
         drafts: dict[Row, Draft] = {}
         chains = [request for request in able if request.shape.width == 1]
         for group in self._groups(chains):
@@ -211,6 +218,12 @@ class HeadDrafter:
             self._memory.drop(growth.row)
             tree = _root(growth.row)
         return Draft(tree, passes, flops, produced - tree.size)
+
+    def _keep_up(self, rows: Sequence[Row], most: int) -> None:
+        """Let no more than so many tokens of each row wait."""
+        behind = [row for row in rows if self._memory.backlog(row) > most]
+        for spans in _batches([(row, *self._memory.ready(row)) for row in behind]):
+            self._catch_up(spans)
 
     def _catch_up(self, spans: Sequence[tuple[Row, int, int]]) -> None:
         """Compute and store entries of committed tokens ``[first, end)`` of rows."""

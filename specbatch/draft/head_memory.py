@@ -17,23 +17,35 @@ class _Known:
     """Features of one row.
 
     Attributes:
-        first: Position of the entry that ``features[0]`` makes, one behind the token they belong to.
-        features: ``[n, F, hidden]``, for entries ``first … first + n - 1``.
+        first: Position of the entry that the first features make, one behind the token they belong to.
+        pieces: Features ``[n, F, hidden]`` one after another, for entries from ``first`` on.
+        end: Position behind the last entry that can be made.
         stored: Entries below this position are in the head's store.
         passes: Passes that have been made for the row and not been charged to a draft yet.
         flops: Their operations.
     """
 
     first: int
-    features: NDArray[np.float32]
+    pieces: list[NDArray[np.float32]]
+    end: int
     stored: int
     passes: int = 0
     flops: float = 0.0
 
-    @property
-    def end(self) -> int:
-        """Position behind the last entry that can be made."""
-        return self.first + len(self.features)
+    def joined(self) -> NDArray[np.float32]:
+        """All features in one piece, which they are from then on."""
+        if len(self.pieces) > 1:
+            self.pieces = [np.concatenate(self.pieces)]
+        return self.pieces[0]
+
+    def add(self, features: NDArray[np.float32]) -> None:
+        """Append features, without those of entries that are stored."""
+        done = max(0, min(self.stored, self.end) - self.first)
+        if done:
+            self.pieces = [self.joined()[done:].copy()]
+            self.first += done
+        self.pieces.append(features)
+        self.end += len(features)
 
 
 class FeatureMemory:
@@ -62,9 +74,7 @@ class FeatureMemory:
         known = self._known.get(row)
         if known is None or known.end != observed.first + 1:
             known = self._start(row, observed.first)
-        done = max(0, min(known.stored, known.end) - known.first)
-        known.features = np.concatenate((known.features[done:], features))
-        known.first += done
+        known.add(features)
         for place in range(observed.first // self._page_size, row.cached // self._page_size):
             last = (place + 1) * self._page_size - 1
             self._tails[row.pages[place]] = features[last - observed.first]
@@ -88,6 +98,11 @@ class FeatureMemory:
         known = self._known.get(row)
         return 0 if known is None else known.end - known.stored
 
+    def prompt_waits(self, row: Row) -> bool:
+        """Whether entries of the row's prompt are not in the store yet."""
+        known = self._known.get(row)
+        return known is not None and known.stored < len(row.prompt.token_ids)
+
     def ready(self, row: Row) -> tuple[int, int]:
         """First and end of the backlog but for its last entry, from which a tree may have to grow."""
         known = self._known[row]
@@ -96,7 +111,7 @@ class FeatureMemory:
     def take(self, row: Row, first: int, end: int) -> tuple[list[int], NDArray[np.float32]]:
         """Tokens and features of entries ``first … end - 1``."""
         known = self._known[row]
-        return row.tokens(first, end), known.features[first - known.first : end - known.first]
+        return row.tokens(first, end), known.joined()[first - known.first : end - known.first]
 
     def pending(self, row: Row) -> tuple[int, list[int], NDArray[np.float32]]:
         """First position, tokens and features of what is not stored, the last committed token's at least."""
@@ -123,7 +138,7 @@ class FeatureMemory:
 
     def _start(self, row: Row, first: int) -> _Known:
         """Begin with the entry at ``first``."""
-        known = self._known[row] = _Known(first, self._before(row, first), first)
+        known = self._known[row] = _Known(first, [self._before(row, first)], first + 1, first)
         return known
 
     def _before(self, row: Row, first: int) -> NDArray[np.float32]:

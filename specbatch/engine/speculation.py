@@ -78,12 +78,14 @@ class Speculator:
         view = view_of(work, self._clock(), self._budget)
         with Timed(self, "select_s"):
             wanted = dict(zip(view.rows, self.policy.shapes(view), strict=True))
+        if not any(wanted.values()):
+            return trees
         asked = [wanted.get(item.row) for item in work]
         room = rooms([0 if shape is None else shape.nodes for shape in asked])
         fitting = [within(shape, nodes) for shape, nodes in zip(asked, room, strict=True)]
         drafting = [(i, shape) for i, shape in enumerate(fitting) if shape is not None]
         if not drafting:
-            self.fallback = "no memory" if any(asked) else ""
+            self.fallback = "no memory"
             return trees
         view = replace(view, budget=min(self._budget, sum(room)))
         faults = sum(self.drafter.faults.values())
@@ -105,9 +107,7 @@ class Speculator:
             work: The work of the pass.
             verdicts: One for each item.
         """
-        if self._drafts is None:
-            with Timed(self, "select_s"):
-                self._calibration.catch_up()
+        if self._drafts is None or not any(tree.size for tree in self._drafts.trees):
             return
         chosen = {}
         for item, verdict in zip(work, verdicts, strict=True):

@@ -123,7 +123,10 @@ class CostTable:
             context: Committed tokens of a row, mean over the rows of the pass.
             rows: Rows they belong to; ``None``: each to a row of its own (plain decoding).
         """
-        return float(self.verify_curve(tokens, context, tokens if rows is None else rows)[-1])
+        if not tokens:
+            return 0.0
+        rows = tokens if rows is None else min(tokens, rows)
+        return self._trees.at(tokens, context) + self._extra.at(rows, context)
 
     def verify_curve(self, most: int, context: float, rows: int) -> Floats:
         """Seconds of target passes over 0, 1, … ``most`` tokens, float64 ``[most + 1]``.

@@ -25,6 +25,12 @@ from specbatch.tree import TokenTree
 EVERY = 12
 """Steps after which the choice is weighed again although nothing has changed; fewer in the beginning."""
 
+_SELDOM = 3
+"""Times as many where nothing is drafted: what that costs is no more than what drafting would have won."""
+
+_FEW = 8
+"""The choice is weighed again once more than one row in so many has come or gone."""
+
 PROBE_SHARE = 0.02
 """Share of the time that is spent on finding out whether drafting would pay, once that is known."""
 
@@ -77,6 +83,7 @@ class AutoPolicy(CostedPolicy):
         self._calm = self._hurry = self._standing = _Standing()
         self._lucky: frozenset[Row] = frozenset()  # rows whose last draft had something worth verifying
         self._steps = self._since_probe = 0
+        self._probe_every = 1
 
     @property
     def mode(self) -> str:
@@ -109,21 +116,22 @@ class AutoPolicy(CostedPolicy):
 
     def wanted(self, view: StepView, costs: Costs) -> list[TreeShape | None]:
         """Trees as chosen for the rows of which something is expected, probes, and what is free."""
-        rows = frozenset(view.rows)
-        if self._standing.rows != rows or self._steps >= self._standing.until:
+        if self._outdated(view.rows):
             calm = (choice for choice in self._menu if not choice.urgent_only)
             others = [self._prospect(choice, view, costs) for choice in calm]
             found = decide(self._prospect(NOTHING, view, costs), others, self._standing.choice)
-            self._standing = self._calm = _standing(found, view.rows, self._next())
+            seldom = _SELDOM if found.choice == NOTHING else 1
+            self._standing = self._calm = _standing(found, view.rows, self._next(seldom))
+            self._probe_every = self._pause(view, costs)
         shape, gaining = self._standing.choice.shape, self._standing.gaining
-        asking = not self._steps % min(_FREE_EVERY, len(view.rows))  # few rows' drafts take next to no time
+        asking = not self._steps % min(_FREE_EVERY, 1 + len(view.rows))  # few rows' drafts take little time
         shapes: list[TreeShape | None] = []
         for row in view.rows:
             own = bounded(shape, row) if shape is not None and row in gaining else None
             if own is None and (asking or row in gaining or row in self._lucky):
                 own = self._own_free(row)
             shapes.append(own)
-        return self._probed(shapes, view, costs)
+        return self._probed(shapes, view.rows)
 
     def select(self, view: StepView, drafts: Drafts, shapes: Sequence[TreeShape]) -> list[TokenTree]:
         """What promises need, and what pays."""
@@ -146,15 +154,31 @@ class AutoPolicy(CostedPolicy):
                 part = Drafts(trees, rows, drafts.sources[picked])
                 self._forecast.observe(kind, part, conditional[picked], levels)
 
+    def learn_nothing(self, rows: Sequence[Row], shapes: Sequence[TreeShape]) -> None:
+        """Forecasts follow that there was nothing, too."""
+        if self._forecast.seen >= _KNOWN and self._steps % _SAMPLED:
+            return
+        for kind in (FREE, FULL):
+            some = [row for row, shape in zip(rows, shapes, strict=True) if shape.free == (kind == FREE)]
+            if some:
+                self._forecast.observe_nothing(kind, some)
+
     def ended(self, row: Row) -> None:
         """A row has left the engine."""
         super().ended(row)
         self._forecast.forget(row)
         self._rest.forget(row)
 
-    def _next(self) -> int:
+    def _outdated(self, rows: Sequence[Row]) -> bool:
+        """Whether the standing choice was made too long ago, or for others."""
+        known = self._standing.rows
+        return (
+            self._steps >= self._standing.until or len(known.symmetric_difference(rows)) > len(known) // _FEW
+        )
+
+    def _next(self, seldom: int = 1) -> int:
         """Step in which a choice is weighed again."""
-        return self._steps + min(EVERY, 1 + self._steps // 4)
+        return self._steps + min(seldom * EVERY, 1 + self._steps // 4)
 
     def _offers(
         self, choice: Choice, view: StepView, costs: Costs, hurried: frozenset[Row]
@@ -193,20 +217,22 @@ class AutoPolicy(CostedPolicy):
     def _own_free(self, row: Row) -> TreeShape | None:
         return None if self._free is None else bounded(self._free, row)
 
-    def _probed(self, shapes: list[TreeShape | None], view: StepView, costs: Costs) -> list[TreeShape | None]:
-        """Let rows without a full draft try a short one, as often as a small share of the time allows."""
-        idle = [i for i, shape in enumerate(shapes) if shape is None or shape.free][:_PROBED]
+    def _probed(self, shapes: list[TreeShape | None], rows: Sequence[Row]) -> list[TreeShape | None]:
+        """Let rows without a full draft try a short one now and then."""
         self._since_probe += 1
-        if not idle:
-            return shapes
+        if self._since_probe >= self._probe_every:
+            idle = [i for i, shape in enumerate(shapes) if shape is None or shape.free][:_PROBED]
+            for i in idle:
+                shapes[i] = bounded(_PROBE, rows[i]) or shapes[i]
+                self._since_probe = 0
+        return shapes
+
+    def _pause(self, view: StepView, costs: Costs) -> int:
+        """Steps between two probes, so that they take a small share of the time."""
         step_s = float(prices(costs, replace(view, budget=0), 0.0)[0][0])
         share = PROBE_SHARE * max(1.0, _KNOWN / (1.0 + self._forecast.seen))
-        every = math.ceil(costs.draft_tree_s(len(idle), 1, _PROBE.levels) / (share * step_s))
-        if self._since_probe >= every:
-            self._since_probe = 0
-            for i in idle:
-                shapes[i] = bounded(_PROBE, view.rows[i]) or shapes[i]
-        return shapes
+        probe_s = costs.draft_tree_s(min(_PROBED, len(view.rows)), 1, _PROBE.levels)
+        return math.ceil(probe_s / (share * step_s))
 
 
 def _standing(prospect: Prospect, rows: Sequence[Row], until: int) -> _Standing:

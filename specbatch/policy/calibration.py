@@ -81,7 +81,7 @@ class Calibration:
             chosen: For each tree the tokens that the target chose from its root on, in order.
         """
         self._pending.append((drafts, chosen))
-        waiting = sum(len(each.rows) for each, _ in self._pending)
+        waiting = sum(tree.size > 0 for each, _ in self._pending for tree in each.trees)
         if waiting >= min(LAG, 1 + self._learnt // 2):
             self.catch_up()
 
@@ -103,7 +103,7 @@ class Calibration:
         if not pending:
             return
         sizes = [len(drafts.rows) for drafts, _ in pending]
-        self._learnt += sum(sizes)
+        self._learnt += sum(tree.size > 0 for drafts, _ in pending for tree in drafts.trees)
         drafts = Drafts.joined([drafts for drafts, _ in pending])
         nodes, accepted = drafts.forest.reached([tokens for _, chosen in pending for tokens in chosen])
         steps = np.repeat(np.arange(len(pending)), sizes)[drafts.forest.owners[nodes]]

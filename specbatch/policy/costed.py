@@ -13,7 +13,7 @@ from specbatch.policy.base import Decision, StepView
 from specbatch.policy.calibration import Calibration
 from specbatch.policy.forest import Drafts, Floats
 from specbatch.policy.lengths import LengthModel
-from specbatch.policy.need import NONE, Need, need_of
+from specbatch.policy.need import NONE, Need, need_of, promises
 from specbatch.policy.selection import Candidates, Selection, select
 from specbatch.rows import Row
 from specbatch.step import Work
@@ -95,6 +95,9 @@ class CostedPolicy:
     def select(self, view: StepView, drafts: Drafts, shapes: Sequence[TreeShape]) -> list[TokenTree]:
         """What promises need, and what pays."""
         assert self._costs is not None, "nothing is drafted without a profile"
+        if not any(tree.size for tree in drafts.trees) and not any(map(promises, view.rows)):
+            self.learn_nothing(drafts.rows, shapes)
+            return list(drafts.trees)
         conditional = self._calibration.conditional(drafts)
         self.learn(drafts, conditional, shapes)
         f = bounded_paths(drafts, conditional, shapes)
@@ -117,6 +120,9 @@ class CostedPolicy:
 
     def learn(self, drafts: Drafts, conditional: Floats, shapes: Sequence[TreeShape]) -> None:
         """See what was drafted, with calibrated probabilities."""
+
+    def learn_nothing(self, rows: Sequence[Row], shapes: Sequence[TreeShape]) -> None:
+        """See that nothing was proposed to any of these rows."""
 
     def needs(self, rows: Sequence[Row], now: float) -> list[Need]:
         """What the rows' promises ask for; computed once for each row and moment."""

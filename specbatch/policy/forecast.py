@@ -57,12 +57,21 @@ class Forecast:
             tops = on_path & (forest.depths == depth - 1)
             self._trees[kind, depth - 1] += (asked[forest.owners[tops]] >= depth).sum()
             on_path |= below & (forest.ranks == 0)
-        faded = np.minimum(1.0, _MEMORY / np.maximum(self._trees[kind], 1.0))
-        self._trees[kind] *= faded
-        self._sums[kind] *= faded[:, None]
-        self._tables.pop(kind, None)
-        self._shapes.clear()
-        self._observe_rows(kind, drafts, conditional)
+        self._fade(kind)
+        first = (forest.depths == 1) & (forest.ranks == 0)
+        acceptance = np.bincount(forest.owners[first], conditional[first], minlength=len(drafts.rows))
+        self._observe_rows(kind, drafts.rows, acceptance.tolist())
+
+    def observe_nothing(self, kind: int, rows: Sequence[Row]) -> None:
+        """See that nothing was proposed to some rows: as :meth:`observe` does with roots alone.
+
+        Args:
+            kind: ``FREE`` or ``FULL``.
+            rows: The rows.
+        """
+        self._trees[kind, 0] += len(rows)
+        self._fade(kind)
+        self._observe_rows(kind, rows, [0.0] * len(rows))
 
     def table(self, shapes: Sequence[TreeShape | None], rows: Sequence[Row]) -> Floats:
         """For each row the probabilities of paths that a draft is likely to have.
@@ -90,11 +99,17 @@ class Forecast:
         """A row has left the engine."""
         self._rows.pop(row, None)
 
-    def _observe_rows(self, kind: int, drafts: Drafts, conditional: Floats) -> None:
-        forest = drafts.forest
-        first = (forest.depths == 1) & (forest.ranks == 0)
-        acceptance = np.bincount(forest.owners[first], conditional[first], minlength=len(drafts.rows))
-        for row, value in zip(drafts.rows, acceptance.tolist(), strict=True):
+    def _fade(self, kind: int) -> None:
+        """Forget the oldest of it, and what was derived."""
+        faded = np.minimum(1.0, _MEMORY / np.maximum(self._trees[kind], 1.0))
+        self._trees[kind] *= faded
+        self._sums[kind] *= faded[:, None]
+        self._tables.pop(kind, None)
+        self._shapes.clear()
+
+    def _observe_rows(self, kind: int, rows: Sequence[Row], accepted: Sequence[float]) -> None:
+        """Count a draft of each row, and the acceptance of its first token."""
+        for row, value in zip(rows, accepted, strict=True):
             record = self._rows.setdefault(row, np.zeros((2, 2)))[kind]
             record *= min(1.0, (_ROW_MEMORY - 1.0) / max(record[0], 1.0))
             record += (1.0, value)
