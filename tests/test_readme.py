@@ -23,7 +23,7 @@ from specbatch.errors import ExitCode
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 TOOLS = runpy.run_path(str(ROOT / ".ci" / "readme_block.py"))
-COMMANDS = "run|merge|validate|status|report|schema|convert|model|train-draft|profile|bench|doctor"
+COMMANDS = "run|clean|merge|validate|status|report|schema|convert|model|train-draft|profile|bench|doctor"
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "jobs").glob("*.md"), *(ROOT / "sample_data").glob("*.md")]
 
 

@@ -13,6 +13,7 @@ _COMMANDS = {
     "run": LazyCommand("specbatch.cli.run", "Answer every row of a table; go on where it was stopped."),
     "validate": LazyCommand("specbatch.cli.validate", "Check a job before it runs; no weights are loaded."),
     "merge": LazyCommand("specbatch.cli.merge", "Put results of shards or runs together."),
+    "clean": LazyCommand("specbatch.cli.clean", "Remove the oldest finished runs of a folder."),
     "status": LazyCommand("specbatch.cli.status", "Show how far a run has come, running or not."),
     "report": LazyCommand("specbatch.cli.report", "Show what runs came to: tables, a page, or JSON."),
     "schema": LazyCommand("specbatch.cli.schema", "List the columns of input and output."),

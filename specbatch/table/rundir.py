@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from specbatch.errors import MismatchError, StorageError, UsageError
-from specbatch.table.atomic import remove_leftovers, write_text
+from specbatch.table.atomic import TEMPORARY_SUFFIX, remove_leftovers, write_text
 from specbatch.table.decisions import FILE, FOLDER
 from specbatch.table.lock import LOCK, holding
 from specbatch.table.manifest import Manifest
@@ -133,6 +133,11 @@ def locked(path: Path) -> Iterator[RunDir]:
         finally:
             if is_new and not (path / "run.json").exists():
                 _remove_if_unused(path)
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file or folder of this name in a run directory was written by runs."""
+    return name in _MADE or name in _REMAINS or (name.startswith(".") and name.endswith(TEMPORARY_SUFFIX))
 
 
 def differing_keys(
