@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
 from specbatch.errors import UsageError
-from specbatch.progress import DatedReporter, JsonReporter, LogFile
+from specbatch.progress import DatedReporter, JsonReporter, LogFile, Tally
 
 from .cli.console import called
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_a_log_that_is_renamed_goes_on_under_its_name_and_a_truncated_one_at_its_end(tmp_path: Path) -> None:
@@ -82,3 +85,18 @@ def test_an_error_is_in_the_log_file_and_in_the_mail(tmp_path: Path, form: str) 
         assert (found["level"], found["event"], found["exit_code"]) == ("error", "error", 2)
     else:
         assert line.endswith("error: none.parquet: no such file (exit code 2)")
+
+
+def test_json_lines_have_the_documented_fields() -> None:
+    tools = runpy.run_path(str(ROOT / ".ci" / "readme_block.py"))
+    rows = tools["table"]((ROOT / "README.md").read_text("utf-8"), "table: log events")
+    documented = {event: set(re.findall(r"\w+", fields)) for event, fields in rows}
+    log = io.StringIO()
+    reporter = JsonReporter(log)
+    reporter.message("x")
+    reporter.phase("reading input")
+    reporter.begin(Tally(total=3))
+    reporter.close()
+    for line in map(json.loads, log.getvalue().splitlines()):
+        assert set(line) - {"time", "level", "event"} <= documented[line["event"]]
+    assert {"phase", "message", "progress", "end", "error"} == set(documented)

@@ -170,6 +170,12 @@ def check_log(folder: Path) -> None:
         *[("error", 143), ("error", 2), ("end", 0)],
     ]
     assert {line["level"] for line in lines} == {"info", "error"}
+    fine = next(line for line in lines if line["event"] == "end")
+    assert list(fine)[3:] == [
+        *("exit_code", "verdict", "ran", "run_directory", "rows", "output_tokens", "attainment"),
+        "device_seconds",
+    ]
+    assert fine["rows"]["total"] == ROWS
 
 
 def check_retention(cron: Cron) -> None:
