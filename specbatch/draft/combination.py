@@ -96,8 +96,9 @@ class FirstThen:
         return drafts
 
     def forget(self, row: Row) -> None:
-        """Both forget."""
+        """Both forget; what became of a draft that the row has not got beyond is never known."""
         self._settle(row)
+        self._pending.pop(row, None)
         self._first.forget(row)
         self._second.forget(row)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -159,6 +160,18 @@ def test_observations_and_partings_reach_both() -> None:
     both.observe([item])
     assert first.seen == second.seen == [item]
     assert first.forgotten == second.forgotten == [row, row]
+
+
+def test_nothing_is_kept_of_a_row_that_left_where_it_had_drafted() -> None:
+    first, second, row = Scripted("first", [], 0.5), head(), make_row([1], [9])
+    both = FirstThen(first, second)
+    known = sys.getrefcount(row)
+    both.propose([ask(row)])
+    both.forget(row)
+    for each in (first, second):
+        each.asked.clear()
+        each.forgotten.clear()
+    assert sys.getrefcount(row) == known
 
 
 def test_faults_that_the_second_counts_itself_are_told() -> None:

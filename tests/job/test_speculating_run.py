@@ -149,3 +149,34 @@ def test_owners_are_held_to_tiers_and_quota_and_the_summary_says_so(folder: Path
     assert moved["interactive"] == {"not_allowed": 2, "over_quota": 1}
     attempts = json.loads((folder / "owned" / "run.json").read_text())["attempts"]
     assert attempts[0]["owner_tokens"]["shop"] >= 5
+
+
+def test_going_on_keeps_the_decisions_and_what_owners_have_used_up(folder: Path) -> None:
+    owned = pq.read_table(folder / "in.parquet").append_column("owner", pa.array(["shop"] * len(PROMPTS)))
+    pq.write_table(owned, folder / "shop.parquet")
+    settings: dict[str, object] = {
+        "input": (str(folder / "shop.parquet"),),
+        "owners": {"shop": {"quota": 3}},
+        "policy": "fixed:2",
+        "drafter": "suffix",
+        "max_rows_in_flight": 1,
+    }
+    first = run(folder, "shop", limit=2, **settings)
+    before = [entry for entry in decisions(folder, "shop") if entry["event"] == "row"]
+    rows = run(folder, "shop", **settings)
+    ends = [entry for entry in decisions(folder, "shop") if entry["event"] == "row"]
+    assert before == ends[: len(before)]
+    assert sorted(entry["row_index"] for entry in ends) == [
+        i for i, row in enumerate(rows) if row["output_tokens"]
+    ]
+    assert texts(rows[:2]) == texts(first)
+    # The first attempt has used the quota up: in the second all are served under the default tier.
+    assert {row["tier_reason"] for row in rows[2:] if row["tier"] == "interactive"} == {"over_quota"}
+    used = [attempt["owner_tokens"]["shop"] for attempt in manifest(folder, "shop")["attempts"]]
+    assert used[0] >= 3
+    assert used[1] > 0
+
+
+def manifest(folder: Path, out: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / out / "run.json").read_text())
+    return content
