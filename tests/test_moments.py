@@ -59,7 +59,7 @@ def test_the_next_moment_is_the_first_at_which_the_clock_has_reached_it(
     st.times(),
     st.floats(seconds(2015, 1, 1), seconds(2035, 1, 1), allow_nan=False),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_moment_is_later_than_the_start_by_a_day_at_most_and_nothing_lies_between(
     zone: str, clock: object, start: float
 ) -> None:

@@ -210,3 +210,5 @@ def _merge_decisions(
         row += 0 if rows_total is not None else count_rows(part.directory.results)
     if sources:
         write_merged_decisions(sources, directory.decisions, footer)
+    else:
+        directory.decisions.unlink(missing_ok=True)  # of an earlier merge

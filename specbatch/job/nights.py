@@ -98,7 +98,7 @@ def place_of(
         if retry or (same and now - newest.last_alive < SAME_NIGHT_S):
             reporter.message(_belongs(newest, now))
             return newest.path
-    _tell_of_unfinished([night for night in nights if night.path != today], reporter)
+    _tell_of_unfinished([night for night in nights if night.path != today], config, reporter)
     return today
 
 
@@ -146,8 +146,9 @@ def _belongs(night: Night, now: float) -> str:
     return f"this belongs to the night of {night.day}, with the same input and {ago}: {night.path}"
 
 
-def _tell_of_unfinished(nights: list[Night], reporter: Reporter) -> None:
+def _tell_of_unfinished(nights: list[Night], config: JobConfig, reporter: Reporter) -> None:
     """Rows that nobody has answered are not to be forgotten because a new night begins."""
+    late = " --late answer" if config.deadline is not None and config.late == "drop" else ""
     left = [night for night in nights if night.manifest.finished is None]
     for night in left[:_TOLD_OF]:
         attempts = night.manifest.attempts
@@ -155,5 +156,5 @@ def _tell_of_unfinished(nights: list[Night], reporter: Reporter) -> None:
         ended = "was killed" if code is None else f"stopped with exit code {code}"
         reporter.warning(
             f"{night.path} is not finished: it {ended}, last alive {local_time(night.last_alive)}; its rows "
-            f"are kept. With its input in place, the same command with --out {night.path} finishes it"
+            f"are kept. With its input in place, the same command with --out {night.path}{late} finishes it"
         )

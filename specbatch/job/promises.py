@@ -27,7 +27,7 @@ def deadline_notice(config: JobConfig, epoch: float, now: float) -> str | None:
     moment = Moment.parse(config.deadline, config.tz).spelled(epoch)
     if end >= now:
         return f"the run is to be over at {moment}, in {duration(end - now)}"
-    fate = "end expired" if config.late == "drop" else "are answered late"
+    fate = "end expired (--late answer runs them)" if config.late == "drop" else "are answered late"
     return f"the run was to be over at {moment}, {duration(now - end)} ago: rows that are left {fate}"
 
 

@@ -69,6 +69,11 @@ class Donor:
         theirs = directory.load()
         if theirs is None:
             raise UsageError(f"--reuse {path}: not a run directory", "name one that `specbatch run` wrote")
+        if theirs.sources:
+            runs = ", ".join(source.directory for source in theirs.sources)
+            raise UsageError(
+                f"--reuse {path}: merged results have no parts to take answers from", f"name a run: {runs}"
+            )
         refuse_mismatch(path, theirs.identity, manifest.identity, _HINT)
         refuse_other_device(path, theirs, config, _HINT)
         if theirs.numerics and manifest.numerics:

@@ -102,7 +102,7 @@ def read_status(path: Path) -> RunStatus:
         rows_total=total,
         rows_done=done,
         attempts=0 if manifest is None else len(manifest.attempts),
-        exit_code=None if last is None else last.exit_code,
+        exit_code=_exit_code(manifest, last),
         started=None if manifest is None else manifest.epoch,
         last_commit=last_commit,
         rows_per_s=rate,
@@ -163,6 +163,13 @@ def _parts(
         number, rows = number + 1, rows + int(metadata.num_rows)
         newest = written if newest is None else max(newest, written)
     return number, rows, newest
+
+
+def _exit_code(manifest: Manifest | None, last: Attempt | None) -> int | None:
+    """Of the last attempt; merged results have one of their own."""
+    if manifest is not None and manifest.sources:
+        return None if manifest.finished is None else manifest.finished.exit_code
+    return None if last is None else last.exit_code
 
 
 def _state(manifest: Manifest | None, last: Attempt | None, *, is_alive: bool) -> State:

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from specbatch.config import JobConfig
 from specbatch.errors import ExitCode, InputError, LockedError, MismatchError, SpecbatchError, UsageError
 from specbatch.job.merge import merge_runs
+from specbatch.report.status import read_status
 from specbatch.table.rundir import locked
 
 from .fake_engine import World
@@ -192,3 +194,22 @@ def test_merged_results_are_recognised_and_not_continued(tmp_path: Path) -> None
     with pytest.raises(MismatchError, match="holds merged results of 2 runs"):
         run(whole, world)
     assert world.opened == 0
+    with pytest.raises(UsageError, match="merged results have no parts") as caught:
+        run(job(tmp_path, "other"), reuse=tmp_path / "all")
+    assert all(str(path) in caught.value.hint for path in parts)
+    found = read_status(tmp_path / "all")
+    assert (found.state, found.exit_code, found.rows_done) == ("finished", 0, len(PROMPTS))
+
+
+def test_decisions_are_merged_with_the_rows_they_are_about(tmp_path: Path) -> None:
+    run(job(tmp_path, "whole"), TableWorld())
+    parts = shards(tmp_path, 2, TableWorld)
+    merge_runs(parts, tmp_path / "all")
+    found, one = (
+        pq.read_table(tmp_path / name / "decisions.parquet").filter(pc.field("event") == "row").to_pylist()
+        for name in ("all", "whole")
+    )
+    assert sorted((row["row_index"], row["tokens"]) for row in found) == sorted(
+        (row["row_index"], row["tokens"]) for row in one
+    )
+    assert {row["attempt"] for row in found} == {1, 2}

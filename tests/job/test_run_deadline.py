@@ -49,7 +49,7 @@ def test_going_on_after_it_has_passed_does_not_move_it(tmp_path: Path) -> None:
     next_day = at(EVENING + 12 * 3600)
     assert run(config, next_day).exit_code == ExitCode.ROW_FAILURES
     line = "the run was to be over at 2026-11-30 06:00:00 UTC, 4h00m ago: rows that are left end expired"
-    assert line in next_day.reporter.said
+    assert f"{line} (--late answer runs them)" in next_day.reporter.said
     assert next_day.opened == 0, "rows that are all over need no engine"
     assert [row["status"] for row in results(config)][1:] == ["expired", "expired"]
     assert {row["deadline"] for row in results(config)[1:]} == {SIX}

@@ -50,7 +50,7 @@ rows = st.lists(
 
 
 @given(rows, st.integers(1, 9), st.floats(0, 2e9), st.integers(0, 40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_every_row_is_in_exactly_one_shard_whenever_it_starts_and_however_the_table_is_cut(
     table: list[tuple[Any, Any, Any]], count: int, epoch: float, cut: int
 ) -> None:
