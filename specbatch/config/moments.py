@@ -97,7 +97,7 @@ def zone_of(name: str) -> tzinfo:
         distance = timedelta(hours=int(hours), minutes=int(minutes))
         return timezone(-distance if sign == "-" else distance)
     try:
-        return UTC if name == "Z" else ZoneInfo(name)
+        return UTC if name in ("Z", "UTC") else ZoneInfo(name)  # UTC needs no data of the system
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError(f"'{name}' is not a time zone") from None
 
