@@ -213,3 +213,15 @@ def test_decisions_are_merged_with_the_rows_they_are_about(tmp_path: Path) -> No
         (row["row_index"], row["tokens"]) for row in one
     )
     assert {row["attempt"] for row in found} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    "settings", [{"limit": 2}, {"where": "mark > 9 and mark < 300"}, {"where": "mark < 0"}]
+)
+def test_shards_of_a_few_chosen_rows_and_of_none(tmp_path: Path, settings: dict[str, object]) -> None:
+    run(job(tmp_path, "whole", **settings))
+    parts = shards(tmp_path, 3, **settings)
+    merge_runs(parts, tmp_path / "all")
+    assert columns(tmp_path / "all") == columns(tmp_path / "whole")
+    again = job(tmp_path, "3", shard="3/3", **settings)
+    assert [run(again).ran, run(again).ran] == [True, False], "a shard that is done is recognised"
