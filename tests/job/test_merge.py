@@ -220,7 +220,7 @@ def test_decisions_are_merged_with_the_rows_they_are_about(tmp_path: Path) -> No
 )
 def test_shards_of_a_few_chosen_rows_and_of_none(tmp_path: Path, settings: dict[str, object]) -> None:
     run(job(tmp_path, "whole", **settings))
-    parts = shards(tmp_path, 3, **settings)
+    parts = shards(tmp_path, 3, World, **settings)
     merge_runs(parts, tmp_path / "all")
     assert columns(tmp_path / "all") == columns(tmp_path / "whole")
     again = job(tmp_path, "3", shard="3/3", **settings)
