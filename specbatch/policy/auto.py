@@ -18,6 +18,7 @@ from specbatch.policy.menu import NOTHING, Choice, Prospect, decide, menu
 from specbatch.policy.need import Needs, promises
 from specbatch.policy.rest import Rest, done
 from specbatch.policy.selection import CandidateTable, select
+from specbatch.policy.trial import Trials, hoped
 from specbatch.rows import Row
 from specbatch.step import Work
 from specbatch.tree import TokenTree
@@ -77,6 +78,7 @@ class AutoPolicy(CostedPolicy):
     def __init__(self, largest: TreeShape, instruments: Instruments) -> None:
         super().__init__(largest, instruments)
         self._forecast = Forecast()
+        self._trials = Trials(self._forecast)
         self._free = replace(largest, free=True) if instruments.has_free else None
         self._menu = menu(largest)
         self._rest = Rest(self.lengths, instruments.min_progress)
@@ -93,6 +95,7 @@ class AutoPolicy(CostedPolicy):
     def defer(self, work: Sequence[Work], now: float) -> list[Work]:
         """Rows with time sit out while others need a faster step."""
         self._steps += 1
+        self._trials.step()
         self._standing, costs = self._calm, self._costs
         view = view_of(work, now, self.largest.nodes * len(work))
         if costs is None or not any(map(promises, view.rows)):
@@ -141,7 +144,8 @@ class AutoPolicy(CostedPolicy):
 
     def learn(self, drafts: Drafts, conditional: Floats, shapes: Sequence[TreeShape]) -> None:
         """Forecasts follow what is drafted; once they know, some of it will do."""
-        if self._forecast.seen >= _KNOWN and self._steps % _SAMPLED:
+        known = self._forecast.seen >= _KNOWN and not any(map(promises, drafts.rows))
+        if known and self._steps % _SAMPLED:
             return
         for kind in (FREE, FULL):
             some = [i for i, shape in enumerate(shapes) if shape.free == (kind == FREE)]
@@ -167,6 +171,7 @@ class AutoPolicy(CostedPolicy):
         """A row has left the engine."""
         super().ended(row)
         self._forecast.forget(row)
+        self._trials.forget(row)
         self._rest.forget(row)
 
     def _outdated(self, rows: Sequence[Row]) -> bool:
@@ -185,7 +190,7 @@ class AutoPolicy(CostedPolicy):
     ) -> tuple[Floats, float]:
         """What rows may expect of 0, 1, … drafted tokens, float64 ``[R, C + 1]``, and seconds of drafting."""
         shapes = self._shapes(choice, view.rows, hurried)
-        gains = np.maximum(0.0, self._forecast.table(shapes, view.rows)[:, : self._n_max])
+        gains = np.maximum(0.0, self._outlook(shapes, view.rows, hurried)[:, : self._n_max])
         offers = np.concatenate([np.ones((len(gains), 1)), gains], axis=1).cumsum(axis=1)
         return offers, self.draft_s(costs, [shape for shape in shapes if shape is not None])
 
@@ -196,13 +201,23 @@ class AutoPolicy(CostedPolicy):
         shapes = self._shapes(choice, view.rows, hurried)
         step_s, other_s = prices(costs, view, self.draft_s(costs, [s for s in shapes if s is not None]))
         table = CandidateTable(
-            self._forecast.table(shapes, view.rows),
+            self._outlook(shapes, view.rows, hurried),
             Needs(self.needs(view.rows, view.now)),
             np.array([1 if shape is None else shape.levels for shape in shapes]),
             np.full(len(shapes), self._n_max),
             np.ones(len(shapes)),
         )
         return Prospect.of(choice, select(table, step_s, other_s, LEAST_GAIN))
+
+    def _outlook(
+        self, shapes: Sequence[TreeShape | None], rows: Sequence[Row], hurried: frozenset[Row]
+    ) -> Floats:
+        """Forecasts, those of rows in a hurry with the benefit of the doubt; float64 ``[R, C]``."""
+        table = self._forecast.table(shapes, rows)
+        for i, (row, shape) in enumerate(zip(rows, shapes, strict=True)):
+            if shape is not None and row in hurried and self._trials.hopes(row):
+                table[i] = hoped(table[i], shape.levels)
+        return table
 
     def _shapes(self, choice: Choice, rows: Sequence[Row], hurried: frozenset[Row]) -> list[TreeShape | None]:
         """What each row would be asked for."""

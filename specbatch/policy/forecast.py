@@ -73,6 +73,14 @@ class Forecast:
         self._fade(kind)
         self._observe_rows(kind, rows, [0.0] * len(rows))
 
+    def own(self, row: Row) -> float:
+        """Acceptance of first tokens of a row's own drafts lately, of the better kind; 0 for none."""
+        record = self._rows.get(row)
+        if record is None:
+            return 0.0
+        seen, accepted = record.T
+        return float(np.max(accepted / np.maximum(seen, 1.0)))
+
     def table(self, shapes: Sequence[TreeShape | None], rows: Sequence[Row]) -> Floats:
         """For each row the probabilities of paths that a draft is likely to have.
 

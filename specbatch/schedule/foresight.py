@@ -25,9 +25,11 @@ USUAL = 0.5
 EVIDENCE = 4
 """Answers of a tier that must have ended before their length is known."""
 
-_CHAIN = 4
-_GAIN, _GAIN_WEIGHT = 3.0, 16.0
-"""Tokens that a pass with drafts is taken to bring, and how many passes that opinion is worth."""
+_CHAINS = (1, 2, 4)
+"""Lengths of drafts of which the one that suits best counts."""
+
+_ACCEPTED, _TRIED = 12.0, 16.0
+"""Drafted tokens that are taken to have been accepted, and of how many, before anything was seen."""
 
 _LOOKED_AT = 8
 _LONG = 2**40
@@ -58,7 +60,7 @@ class Foresight:
         self._costs, self._chunk = costs, chunk
         self._drafts = drafts and costs is not None and _has_drafter(costs)
         self._lengths, self._ended = LengthModel(USUAL), dict[str, int]()
-        self._gain, self._gain_weight = _GAIN * _GAIN_WEIGHT, _GAIN_WEIGHT
+        self._accepted, self._tried = _ACCEPTED, _TRIED
         self._token_s: dict[tuple[int, int, int], float] = {}
         self._steps, self._prompts = 0, 0.0
 
@@ -72,8 +74,10 @@ class Foresight:
         for item, verdict in zip(work, verdicts, strict=True):
             self._lengths.advance(item.row)
             if item.drafted and verdict is not None:
-                self._gain = self._gain * 0.99 + 1.0 + len(verdict.path)
-                self._gain_weight = self._gain_weight * 0.99 + 1.0
+                # Behind the first that is rejected nothing is tried.
+                tried = min(len(verdict.path) + 1, item.drafted)
+                self._accepted = self._accepted * 0.99 + len(verdict.path)
+                self._tried = self._tried * 0.99 + tried
 
     def ended(self, row: Row) -> None:
         """A row has left the engine."""
@@ -191,10 +195,11 @@ class Foresight:
         known = self._token_s.get((rows, context, prompts))
         if known is None:
             known = self._costs.step_s(rows, context, rows, prompts)
-            if self._drafts:
-                drafted = self._costs.step_s(rows * (1 + _CHAIN), context, rows, prompts)
-                drafted += self._costs.draft_tree_s(rows, 1, _CHAIN)
-                known = min(known, drafted * self._gain_weight / self._gain)
+            for chain in _CHAINS if self._drafts else ():
+                drafted = self._costs.step_s(rows * (1 + chain), context, rows, prompts)
+                drafted += self._costs.draft_tree_s(rows, 1, chain)
+                share = self._accepted / self._tried
+                known = min(known, drafted / sum(share**depth for depth in range(chain + 1)))
             self._token_s[rows, context, prompts] = known
         return known
 
