@@ -79,11 +79,15 @@ class Admission:
             if open_promises(row) and (broken := self._oversight.judge(row, now, None)) is not None:
                 self._finish(row, Status.REJECTED, overloaded(broken), now)
 
-    def admit(self) -> None:
-        """Put rows in flight while there is room, or while one may take the place of another."""
-        scheduler = self._scheduler
+    def admit(self, most: int | None = None) -> None:
+        """Put rows in flight while there is room, or while one may take the place of another.
+
+        Args:
+            most: Rows in flight; ``None``: as many as the job allows.
+        """
+        scheduler, most = self._scheduler, self._job.max_rows_in_flight if most is None else most
         while True:
-            free = len(scheduler.running) < self._job.max_rows_in_flight
+            free = len(scheduler.running) < most
             now = self._host.now()
             row = self._due_for_a_place(now) if free else None
             if row is None:

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from specbatch.config import JobConfig
-from specbatch.draft.base import Drafter
 from specbatch.draft.guarded import GuardedDrafter
 from specbatch.engine.admission import Admission
 from specbatch.engine.commit import Voice, commit_tokens, failed_answer, finished_answer
-from specbatch.engine.executor import Executor
+from specbatch.engine.economy import Economy
 from specbatch.engine.feed import Feed, Host
 from specbatch.engine.oversight import Oversight
 from specbatch.engine.sharing import StepSharing
 from specbatch.engine.speculation import Speculator, observed
+from specbatch.engine.target import Target
 from specbatch.engine.timing import Timed, observe_pass
 from specbatch.engine.verification import Verifier, accepted_moves
 from specbatch.errors import RowFault
 from specbatch.hardware.corrected import CorrectedCosts
-from specbatch.hardware.cost import CostTable
 from specbatch.hardware.memory import peak_resident_bytes
 from specbatch.ledger import EngineStats, Ledger
-from specbatch.models.config import ModelConfig
 from specbatch.pages import PagePool
 from specbatch.policy import Calibration, Instruments, make_policy
 from specbatch.progress import Snapshot
@@ -31,30 +28,9 @@ from specbatch.rows import Row, Status
 from specbatch.sampling import Draw
 from specbatch.schedule.scheduler import Limits, Scheduler
 from specbatch.step import PassOutput, Step, Work, build_step
-from specbatch.text.tokenizer import Tokenizer
 from specbatch.verify import Verdict
 
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The model as the loop sees it.
-
-    Attributes:
-        drafter: Who proposes what the policy may have verified; ``None`` decodes plainly.
-        profile: What steps cost here; ``None`` leaves policies that count with it to decode plainly.
-        no_profile: Why there is none.
-        max_drafted: Drafted tokens of a pass for which there is memory beside the keys and values.
-        draft_nodes: Drafted tokens of a row with promises for which room is kept when rows are let in.
-    """
-
-    config: ModelConfig
-    tokenizer: Tokenizer
-    executor: Executor
-    drafter: Drafter | None = None
-    profile: CostTable | None = None
-    no_profile: str = ""
-    max_drafted: int = 2**31
-    draft_nodes: int = 0
+__all__ = ["Loop", "Target"]
 
 
 class Loop:
@@ -88,7 +64,9 @@ class Loop:
         self._verifier = Verifier(target.executor, self._draw)
         name = "" if target.drafter is None else target.drafter.name
         calibration, free = Calibration(name), "+" in name
-        tools = Instruments(calibration, self._costs, target.no_profile, free, over.min_progress)
+        self._economy = Economy(job, host, over.journal, self._costs)
+        power = self._economy.model
+        tools = Instruments(calibration, self._costs, target.no_profile, free, over.min_progress, power)
         self._policy = make_policy(job, tools)
         if self._policy.notice:
             over.journal.run_event("fallback", self._policy.notice)
@@ -134,17 +112,17 @@ class Loop:
         self._sharing.skip()
         with self._timed("plan_s"):
             self._admission.review()
-            self._admission.admit()
+            self._admission.admit(self._economy.rows)
             plan = self._scheduler.plan(self._host.now())
         if not plan:
             if self._admission.wait():
                 self._report()
+            self._economy.restart()
             return
         with self._timed("select_s"):
             now = self._host.now()
-            work = self._scheduler.keep_moving(
-                plan, self._oversight.spare(self._policy.defer(plan, now), now)
-            )
+            chosen = self._economy.limited(self._oversight.spare(self._policy.defer(plan, now), now))
+            work = self._scheduler.keep_moving(plan, chosen)
             self.stats.rested += len(plan) - len(work)
         with self._timed("draft_s"):
             work = self._speculate(work)
@@ -165,6 +143,7 @@ class Loop:
         with self._timed("draft_s"):
             self._observe(work, verdicts, step, output)
         self._sharing.share_observing([item for item in work if item.row.prompt.row_index in self._voices])
+        self._economy.observe(work, {} if drafted is None else drafted.paid, self._host.now() - now)
         self._report()
 
     def check(self) -> None:
@@ -178,6 +157,7 @@ class Loop:
         """Let rows draft, and take into the pass what the policy selects and memory holds."""
         if self._speculator is None:
             return work
+        self._speculator.allowed = self._economy.draft_budget(work)
         rooms = partial(self._scheduler.draft_rooms, work)
         trees = self._speculator.trees(work, rooms, lambda row: self._voices[row.prompt.row_index].stream)
         before = self._pool.in_use

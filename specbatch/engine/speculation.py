@@ -34,7 +34,9 @@ class Speculator:
     Attributes:
         spent: Rows, width and levels of this step's drafts that took passes of a draft model.
         draft_s: Seconds that the drafter took for all of this step's drafts.
+        allowed: Drafted tokens that a power cap leaves to the step; ``None`` without one.
         drafted: Tokens drafted in this step for each row that drafted.
+        paid: The same, without rows whose drafts took no pass of a draft model.
         fallback: Why this step decodes plainly although the policy wanted drafts; empty when it does not.
         select_s: Seconds that policy and calibration have taken so far.
     """
@@ -53,7 +55,9 @@ class Speculator:
         self._drafts: Drafts | None = None
         self.spent: tuple[int, int, int] | None = None
         self.draft_s = self.select_s = 0.0
+        self.allowed: int | None = None
         self.drafted: dict[Row, int] = {}
+        self.paid: dict[Row, int] = {}
         self.fallback = ""
 
     def trees(
@@ -73,11 +77,15 @@ class Speculator:
             A tree or nothing for each item.
         """
         self._drafts = self.spent = None
-        self.draft_s, self.fallback, self.drafted = 0.0, "", {}
+        self.draft_s, self.fallback, self.drafted, self.paid = 0.0, "", {}, {}
         trees: list[TokenTree | None] = [None] * len(work)
-        view = view_of(work, self._clock(), self._budget)
+        budget = self._budget if self.allowed is None else min(self._budget, self.allowed)
+        view = view_of(work, self._clock(), budget)
         with Timed(self, "select_s"):
             wanted = dict(zip(view.rows, self.policy.shapes(view), strict=True))
+        if not budget:
+            self.fallback = "power cap" if view.rows else ""
+            return trees
         if not any(wanted.values()):
             return trees
         asked = [wanted.get(item.row) for item in work]
@@ -87,7 +95,7 @@ class Speculator:
         if not drafting:
             self.fallback = "no memory"
             return trees
-        view = replace(view, budget=min(self._budget, sum(room)))
+        view = replace(view, budget=min(budget, sum(room)))
         faults = sum(self.drafter.faults.values())
         shapes = [shape for _, shape in drafting]
         requests = [DraftRequest(work[i].row, shape, stream_of(work[i].row)) for i, shape in drafting]
@@ -96,7 +104,7 @@ class Speculator:
             self.fallback = "drafter failed"
         with Timed(self, "select_s"):
             chosen = self.policy.select(view, self._drafts, shapes)
-        for (i, _), tree in zip(drafting, within_budget(chosen, self._budget), strict=True):
+        for (i, _), tree in zip(drafting, within_budget(chosen, budget), strict=True):
             trees[i] = tree if tree.size else None
         return trees
 
@@ -139,6 +147,7 @@ class Speculator:
             drafted = self.drafted[request.row] = draft.tree.size + draft.discarded
             self._ledger.record_draft(request.row, drafted, draft.passes, draft.flops)
         paid = [request.shape for request, draft in zip(requests, drafts, strict=True) if draft.passes]
+        self.paid = {r.row: self.drafted[r.row] for r, d in zip(requests, drafts, strict=True) if d.passes}
         if paid:
             self.spent = len(paid), max(s.width for s in paid), max(s.levels for s in paid)
         unknown = (np.zeros(len(draft.tree), dtype=np.int64) for draft in drafts)

@@ -11,7 +11,7 @@ import numpy as np
 from specbatch.draft.base import TreeShape
 from specbatch.hardware.cost import Costs
 from specbatch.policy.base import StepView, bounded, view_of
-from specbatch.policy.costed import LEAST_GAIN, CostedPolicy, Instruments, prices
+from specbatch.policy.costed import LEAST_GAIN, CostedPolicy, Instruments, joule_prices, prices
 from specbatch.policy.forecast import FREE, FULL, Forecast
 from specbatch.policy.forest import Drafts, Floats
 from specbatch.policy.menu import NOTHING, Choice, Prospect, decide, menu
@@ -207,7 +207,9 @@ class AutoPolicy(CostedPolicy):
             np.full(len(shapes), self._n_max),
             np.ones(len(shapes)),
         )
-        return Prospect.of(choice, select(table, step_s, other_s, LEAST_GAIN))
+        paid = sum(shape.nodes for shape in shapes if shape is not None and not shape.free)
+        price = joule_prices(self._power, len(view.rows), step_s, paid)
+        return Prospect.of(choice, select(table, step_s, other_s, LEAST_GAIN, price))
 
     def _outlook(
         self, shapes: Sequence[TreeShape | None], rows: Sequence[Row], hurried: frozenset[Row]

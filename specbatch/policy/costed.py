@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbatch.draft.base import TreeShape
+from specbatch.energy.power_model import PowerModel
 from specbatch.hardware.cost import Costs
 from specbatch.policy.base import Decision, StepView
 from specbatch.policy.calibration import Calibration
@@ -41,6 +42,7 @@ class Instruments:
         absence: Why there is no profile.
         has_free: The drafter proposes something even where no pass of a draft model may be spent.
         min_progress: For each row in how many steps it advances at least once, at least 1.
+        power: What steps take in joules, where tokens per joule are gone for instead of tokens per second.
     """
 
     calibration: Calibration
@@ -48,10 +50,11 @@ class Instruments:
     absence: str = ""
     has_free: bool = False
     min_progress: Callable[[Row], int] = lambda _: MIN_PROGRESS
+    power: PowerModel | None = None
 
 
 class CostedPolicy:
-    """Select by promises and by expected tokens per second; decode plainly without a profile.
+    """Select by promises and by expected tokens per second or joule; decode plainly without a profile.
 
     Args:
         largest: Bounds that no row's tree exceeds.
@@ -67,6 +70,7 @@ class CostedPolicy:
         self.lengths = LengthModel()
         self._calibration, self._n_max = instruments.calibration, n_max
         self._costs, self.notice = _usable(instruments)
+        self._power = instruments.power
         self._decisions: dict[Row, Decision] = {}
         self._needs: tuple[float, dict[Row, Need]] = (0.0, {})
 
@@ -110,7 +114,9 @@ class CostedPolicy:
             levels = 1 if i is None else shapes[i].levels
             candidates.append(Candidates(own, need, levels, self._n_max))
         step_s, other_s = prices(self._costs, view, self.draft_s(self._costs, shapes))
-        selection = select(candidates, step_s, other_s, LEAST_GAIN)
+        paid = sum(tree.size for tree, shape in zip(drafts.trees, shapes, strict=True) if not shape.free)
+        price = joule_prices(self._power, len(view.rows), step_s, paid)
+        selection = select(candidates, step_s, other_s, LEAST_GAIN, price)
         self._record(view, selection, drafts, shapes)
         place = {row: i for i, row in enumerate(view.rows)}
         return [
@@ -206,6 +212,20 @@ def prices(costs: Costs, view: StepView, draft_s: float) -> tuple[Floats, float]
     if view.prefill:
         other_s = max(0.0, costs.step_s(rows, context, rows, view.prefill) - float(curve[0]))
     return curve + draft_s, other_s
+
+
+def joule_prices(power: PowerModel | None, rows: int, step_s: Floats, drafted: int) -> Floats | None:
+    """Joules of the step with 0, 1, … drafted tokens, float64 ``[budget + 1]``; ``None``: count seconds.
+
+    Args:
+        power: What steps take; ``None`` where joules are not the objective.
+        rows: Rows that write.
+        step_s: Seconds of the same steps.
+        drafted: Tokens that a draft model proposes for them.
+    """
+    if power is None or not power.is_known:
+        return None
+    return power.joules(step_s, rows + np.arange(len(step_s), dtype=np.float64), float(drafted))
 
 
 def _reason(counts: tuple[int, int, int], hopeless: bool, unfunded: bool) -> str:

@@ -79,6 +79,12 @@ class Journal:
         if self._detail != "off":
             self._sink(Entry(None, event, reason, self._now(), self._step))
 
+    def power(self, reason: str, tokens: float, watts: float) -> None:
+        """The power cap allows another number of tokens per pass now, after a window of so many watts."""
+        if self._detail != "off":
+            entry = Entry(None, "power", reason, self._now(), self._step, budget=tokens, watts=watts)
+            self._sink(entry)
+
     def event(self, row: Row, event: str, reason: str) -> None:
         """Something happened to a row."""
         if self._detail != "off":

@@ -5,17 +5,15 @@ subject to a budget of tokens and, per row, Σ f ≥ A (AdaServe, Li et al. 2026
 numbers of tokens take the one with the most expected tokens per second on a measured cost table
 (DSpark).
 
-f falls along every path, so the best n nodes of a row hang together, and they are a prefix of its
-nodes by f. What follows from that:
+f falls along every path, so the best n nodes of a row hang together: a prefix of its nodes by f. Therefore:
 
-* SLO phase: the prefix that reaches A is the smallest set that does, and part of every larger best set.
-  If all these prefixes fit into the budget, then for every number of tokens the selection of that
-  size has the highest Σ f of all selections that give every row its A.
-* Throughput phase: *all* sizes within the budget are compared, so that what is returned has the highest
-  expected tokens per second of all selections that give every row its A, whatever the cost table.
+* SLO phase: the prefix that reaches A is the smallest set that does, and part of every larger best set. If
+  all these fit into the budget, the selection of each size has the highest Σ f that gives every row its A.
+* Throughput phase: *all* sizes within the budget are compared, so that what is returned has the most
+  expected tokens per second of all that give every row its A, whatever the cost table.
 * The throughput phase makes no step so long that a row loses what it needs, if that can be helped.
-* If the prefixes do not fit, rows are served by falling A, and a row that what is left of the budget cannot
-  bring to its A is passed over. This serves a sensible set of rows, not the largest one.
+* If the prefixes do not fit, rows are served by falling A; one that the rest of the budget cannot bring to
+  its A is passed over: a sensible set of rows is served, not the largest one.
 """
 
 from __future__ import annotations
@@ -105,8 +103,7 @@ class Selection:
         hopeless: Rows that miss their SLO whatever is done for them, bool ``[R]``.
         unfunded: Rows whose A did not fit into the budget, bool ``[R]``.
         step_s: Predicted seconds of the step.
-        rate: Expected tokens per second, weighted.
-        base_rate: The same without the throughput phase.
+        rate: Expected tokens per second (or price), weighted; ``base_rate`` without the throughput phase.
     """
 
     order: Integers
@@ -142,21 +139,22 @@ def select(
     step_s: Floats,
     other_s: float = 0.0,
     least_gain: float = 0.0,
+    price: Floats | None = None,
 ) -> Selection:
     """Select twice: A is taken at the length of the shortest step, then at the one that follows from it.
 
-    Where what pays would make the step too long for somebody's promises, the step is bounded.
+    Where what pays makes the step too long for somebody's promises, it is bounded.
 
     Args:
         rows: At least one.
         step_s: Seconds of the step with 0, 1, … drafted tokens, drafting included; its length less one
             is the budget.
-        other_s: More seconds of the same step that bring these rows nothing (prompts of others): they
-            count for needs, not for what pays.
+        other_s: More seconds of the same step (prompts of others): for needs, not for what pays.
         least_gain: Share by which tokens per second must rise for the throughput phase to add anything.
+        price: What tokens are bought with instead of ``step_s``: joules of the same steps.
     """
     table = rows if isinstance(rows, CandidateTable) else CandidateTable.of(rows)
-    problem = _Problem(table, step_s, (other_s, least_gain))
+    problem = _Problem(table, (step_s, step_s if price is None else price), (other_s, least_gain))
     found = problem.twice()
     failing = 0 if table.needs.none else problem.failing(found)
     if failing:
@@ -183,8 +181,10 @@ class _Solution:
 class _Problem:
     """The rows' nodes by falling f, side by side."""
 
-    def __init__(self, table: CandidateTable, step_s: Floats, options: tuple[float, float]) -> None:
-        self._step_s, (self._other_s, self._least_gain) = step_s, options
+    def __init__(
+        self, table: CandidateTable, prices: tuple[Floats, Floats], options: tuple[float, float]
+    ) -> None:
+        (self._step_s, self._price), (self._other_s, self._least_gain) = prices, options
         self._needs, self._weights = table.needs, table.weights
         real: Bools = table.f >= 0.0
         order = np.argsort(-table.f, axis=1, kind="stable")  # equal ones by index: parents first
@@ -222,7 +222,7 @@ class _Problem:
             slo_nodes, unfunded = _fund(needed, wanted, budget)
         used = int(slo_nodes.sum())
         base = float(_gather(self._sums, slo_nodes) @ self._weights)
-        taken, length, rate = slo_nodes, float(self._step_s[used]), base / float(self._step_s[used])
+        taken, length, rate = slo_nodes, float(self._step_s[used]), base / float(self._price[used])
         both = rate, rate
         if length + self._other_s < limit_s and used < budget:
             taken, length, rate = self._add(slo_nodes, base, limit_s - self._other_s)
@@ -242,7 +242,7 @@ class _Problem:
         tokens = np.empty(len(left) + 1)
         tokens[0], tokens[1:] = base, self._worth[left]
         step_s = self._step_s[used : used + len(tokens)]
-        rates = tokens.cumsum() / step_s
+        rates = tokens.cumsum() / self._price[used : used + len(tokens)]
         rates[1:][step_s[1:] > limit_s] = 0.0
         count = int(rates.argmax())
         if rates[count] < rates[0] * (1.0 + self._least_gain):

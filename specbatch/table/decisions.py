@@ -42,6 +42,7 @@ _FIELDS = (
     pa.field("real_gain", pa.float64()),
     pa.field("changes", pa.int64()),
     pa.field("fallbacks", pa.int64()),
+    pa.field("watts", pa.float64()),
 )
 
 
@@ -72,6 +73,7 @@ class Entry:
     real_gain: float | None = None
     changes: int | None = None
     fallbacks: int | None = None
+    watts: float | None = None
 
 
 def decisions_schema() -> pa.Schema:

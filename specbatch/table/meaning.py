@@ -88,7 +88,8 @@ DECISION_MEANING: Mapping[str, str] = MappingProxyType(
     {
         "row_index": "as in results.parquet; null for what concerns the whole run",
         "attempt": "attempt of the run, from 1",
-        "event": "row (its summary), change, fallback, step (with full), late, degrade, reject, demoted",
+        "event": "row (its summary), change, fallback, step (with full), late, degrade, reject, demoted, "
+        "power (the cap allows more or less)",
         "reason": "why, one word or a few",
         "time_s": "seconds after the first start of the run",
         "step": "step of the attempt",
@@ -96,15 +97,17 @@ DECISION_MEANING: Mapping[str, str] = MappingProxyType(
         "mode": "how it drafted: off, free (no pass of a draft model), chain or tree; in a summary, last",
         "steps": "steps that the line sums up",
         "needed": "A: tokens that its promises asked of the step; in a summary a mean, like budget and gains",
-        "budget": "drafted tokens that all rows of the step could have together",
+        "budget": "drafted tokens that all rows of the step could have together; of power, tokens per pass",
         "drafted": "candidates to choose from; in a summary the sum, like all counts",
         "slo_nodes": "of these, taken because of its promises",
         "extra_nodes": "of these, taken because they pay",
         "expected": "tokens expected",
         "tokens": "tokens that came of it",
-        "gain": "tokens per second of the step against plain decoding, as predicted, less 1",
-        "real_gain": "the same as it was, against plain decoding as predicted",
+        "gain": "tokens per second (or joule, if that is the objective) against plain decoding, as "
+        "predicted, less 1",
+        "real_gain": "tokens per second as it was, against plain decoding as predicted, less 1",
         "changes": "how often mode or reason changed",
         "fallbacks": "steps that decoded plainly although the policy is meant to do more",
+        "watts": "mean power of the window after which the cap changed what is allowed",
     }
 )
