@@ -142,6 +142,7 @@ class Journal:
         if decision is None:
             sums.drafted += item.drafted
             sums.extra_nodes += item.drafted
+            sums.expected += item.tree is None  # plain decoding brings one token, which needs no prediction
         else:
             sums.decided += 1
             sums.drafted += decision.drafted

@@ -96,6 +96,23 @@ def test_without_a_profile_rows_are_decoded_plainly_and_the_reason_is_told(polic
     assert "profile" in stats.policy_notice
 
 
+@pytest.mark.parametrize("policy", ["dspark", "auto"])
+def test_a_row_expects_a_token_of_every_step_that_it_sums_up(policy: str) -> None:
+    settings = job(policy=policy, max_rows_in_flight=14, prefill_chunk=5)
+    host = StepClock(STEP_S)
+    target = Target(CONFIG, word_tokenizer(), TableExecutor(), DRAFTERS["oracle"](), profile=table())
+    loop = Loop(target, settings, PromptFeed(ROWS, settings), host)
+    while loop.rows_left():
+        loop.step()
+    ends = [entry for entry in host.entries if entry.event == "row" and entry.expected is not None]
+    assert ends
+    for end in ends:
+        assert end.steps is not None
+        assert end.tokens is not None
+        assert end.expected is not None
+        assert end.steps - 1e-9 <= end.expected <= 4 * end.tokens
+
+
 def test_what_the_target_decides_is_learnt() -> None:
     _, stats = answers("dspark", DRAFTERS["oracle"](), table())
     assert stats.policy_notice == ""

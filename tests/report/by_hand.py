@@ -33,6 +33,14 @@ def same(found: Any, wanted: Any, path: str = "", tolerance: float = 1e-9) -> li
     return [each for name, old, new in pairs for each in same(old, new, f"{path}.{name}", tolerance)]
 
 
+ENERGY = (
+    *("joules", "mean_watts", "peak_watts", "idle_watts", "above_idle_joules", "idle_joules", "lost_joules"),
+    *("attributed_joules", "draft_joules", "rejected_joules", "joules_per_output_token"),
+    "goodput_tokens_per_joule",
+)
+"""Fields of the energy that are numbers."""
+
+
 class ByHand:
     """Everything about one finished run directory.
 
@@ -95,6 +103,7 @@ class ByHand:
                 )
             },
             "time": self.time(),
+            "energy": self.energy(),
             "memory": {
                 name: self.stats[name]
                 for name in self.stats
@@ -130,6 +139,46 @@ class ByHand:
             "attributed_seconds": shared,
             "idle_seconds": self.engine_s - shared,
             "lost_seconds": max(0.0, self.attempts[0]["attributed_s"] - shared),
+        }
+
+    def energy(self) -> dict[str, Any]:
+        """What the meter showed and what became of it; without one, everything is null but the proxies."""
+        ran = [row for row in self.rows if row["device_s"] is not None]
+        flops = [total(self.rows, f"{name}_flops") for name in ("prefill", "verify", "draft")]
+        proxies = {
+            "device_seconds": self.device_s,
+            "attributed_seconds": total(ran, "device_s"),
+            "draft_seconds": total(ran, "draft_s"),
+            "rejected_seconds": total(ran, "rejected_s"),
+            "flops": sum(flops),
+            "draft_flops": flops[2],
+            "rejected_flops": total(self.rows, "rejected_flops"),
+            "rejected_share_by_flops": speculation(self.rows)["rejected_flop_share"],
+        }
+        meter = self.attempts[0]["energy"] or {}
+        joules = meter.get("joules")
+        if joules is None:
+            return {**dict.fromkeys(ENERGY), "proxies": proxies}
+        mine = total(ran, "energy_j")
+        parts = [
+            math.fsum(row["energy_j"] * row[name] / row["device_s"] for row in ran)
+            for name in ("draft_s", "rejected_s")
+        ]
+        good = total([row for row in self.rows if row["slo_met"]], "output_tokens")
+        return {
+            "joules": joules,
+            "mean_watts": joules / self.engine_s,
+            "peak_watts": meter["peak_watts"],
+            "idle_watts": meter["idle_watts"],
+            "above_idle_joules": joules - meter["idle_watts"] * self.engine_s,
+            "idle_joules": joules - mine,
+            "lost_joules": max(0.0, self.attempts[0]["attributed_j"] - mine),
+            "attributed_joules": mine,
+            "draft_joules": parts[0],
+            "rejected_joules": parts[1],
+            "joules_per_output_token": joules / total(ran, "output_tokens"),
+            "goodput_tokens_per_joule": good / joules,
+            "proxies": proxies,
         }
 
     def promises(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import pytest
 from specbatch.job.run import run_job
 from specbatch.report.runs.figures import RunReport, report_of
 from specbatch.report.runs.record import read_record
+from specbatch.report.runs.show import moment
 from tests.cli.console import called
 from tests.job.fake_engine import World
 from tests.report.by_hand import same
@@ -76,6 +77,15 @@ def both(first: Damage, second: Damage) -> Damage:
     return damage
 
 
+def stranger(name: str) -> Damage:
+    """Parquet, but not ours."""
+
+    def damage(directory: Path) -> None:
+        pq.write_table(pa.table({"x": [1, 2]}), directory / name)
+
+    return damage
+
+
 DAMAGES: dict[str, tuple[Damage, str, int]] = {
     "no results": (remove("results.parquet"), "results.parquet: missing", 120),
     "half of the results": (cut("results.parquet"), "results.parquet: damaged", 120),
@@ -94,6 +104,13 @@ DAMAGES: dict[str, tuple[Damage, str, int]] = {
         "parts/part-000001.parquet: damaged",
         90,
     ),
+    "a stranger among the parts": (
+        both(remove("results.parquet"), stranger("parts/part-000077.parquet")),
+        "parts/part-000077.parquet: belongs to another run",
+        120,
+    ),
+    "another table for results": (stranger("results.parquet"), "results.parquet: damaged", 120),
+    "another table for decisions": (stranger("decisions.parquet"), "decisions.parquet: damaged", 120),
     "only results": (
         remove("run.json", "summary.json", "decisions.parquet", "decisions", "parts", ".lock"),
         "run.json: missing",
@@ -190,6 +207,16 @@ def test_a_run_that_stopped_half_way(tmp_path: Path) -> None:
     assert "Traceback" not in done.stdout + done.stderr
 
 
+def test_a_killed_attempt_has_lost_what_it_did_not_commit(night: Path) -> None:
+    content = json.loads((night / "run.json").read_text())
+    content["attempts"][0].update(exit_code=None, end=None, computed_tokens=900, committed_tokens=300)
+    (night / "run.json").write_text(json.dumps({**content, "finished": None}))
+    report = whole(night)
+    assert (report.state, report.lost_tokens) == ("killed", 600)
+    shown = called("report", str(night)).stdout
+    assert "lost        600 tokens of attempts that were killed" in shown
+
+
 def test_results_of_another_version_lack_columns_and_are_reported(night: Path) -> None:
     table = pq.read_table(night / "results.parquet")
     absent = ["device_s", "draft_s", "rejected_s", "energy_j", "ttft_slo_ms"]
@@ -236,3 +263,7 @@ def test_a_run_that_is_continued_is_not_compared_with_its_old_summary(night: Pat
     report = whole(night)
     assert report.source == "parts/"
     assert report.check.compared == 0
+
+
+def test_a_moment_beyond_the_calendar_is_a_number() -> None:
+    assert moment(1e300) == "1e+300 s after 1970"

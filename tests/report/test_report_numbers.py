@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -16,12 +19,15 @@ from hypothesis import strategies as st
 from specbatch.report.runs.course import spread
 from tests.cli.console import called
 from tests.report.by_hand import ByHand, same
-from tests.report.nights import NightEngine, job, run_night
+from tests.report.nights import NightEngine, job, meter, run_night
 from tests.report.sums_by_hand import FATES
 
 NAMES = ("night-0", "metered")
-SAID = ("schema_version", "run_id", "specbatch", "model", "failures", "engine", "energy")
-"""Of the summary: words, what the run said of itself, and what has tests of its own."""
+SAID = ("schema_version", "run_id", "specbatch", "model", "failures", "engine")
+"""Of the summary: words, and what the run said of itself."""
+
+WORDS = ("method", "scope", "reason", "attribution", "idle_treatment")
+"""Of the energy."""
 
 CONSTANT = {
     "directory",
@@ -43,7 +49,7 @@ CONSTANT = {
 def reports(nights: Path) -> dict[str, tuple[ByHand, dict[str, Any]]]:
     """What the command prints for programs, beside the files; once without and once with joules."""
     config = job(nights, out=nights / "metered")
-    run_night(config, NightEngine(seed=4, watts=21.5))
+    meter(run_night(config, NightEngine(seed=4, watts=21.5)), joules=900.0)
     found = {}
     for name in NAMES:
         done = called("report", str(nights / name), "--json")
@@ -58,6 +64,7 @@ Reports = dict[str, tuple[ByHand, dict[str, Any]]]
 def test_every_number_is_that_of_a_query(reports: Reports, name: str) -> None:
     by_hand, report = reports[name]
     told = {key: value for key, value in report["summary"].items() if key not in SAID}
+    told["energy"] = {key: value for key, value in told["energy"].items() if key not in WORDS}
     assert same(told, by_hand.summary()) == []
     words = ("definition", "limits")
     kept = {
@@ -134,7 +141,13 @@ def test_what_is_attributed_sums_to_the_whole(reports: Reports, name: str) -> No
         owners = math.fsum(each["whole"][unit] for each in report["owners"])
         by_tier = math.fsum(use[unit] for each in report["owners"] for use in each["tiers"].values())
         assert owners == pytest.approx(by_tier, rel=1e-9)
-    time = report["summary"]["time"]
+    energy, time = report["summary"]["energy"], report["summary"]["time"]
+    if energy["joules"] is not None:
+        joules = math.fsum(each["whole"]["joules"] for each in report["owners"])
+        assert joules + energy["idle_joules"] == pytest.approx(energy["joules"], rel=1e-9)
+        assert whole["draft"]["joules"] == pytest.approx(energy["draft_joules"], rel=1e-9)
+        in_vain = whole["wasted"]["joules"] + whole["fates"]["accepted"]["joules"] - energy["draft_joules"]
+        assert in_vain == pytest.approx(energy["rejected_joules"], rel=1e-9)
     shared = math.fsum(each["whole"]["device_s"] for each in report["owners"])
     assert shared + time["idle_seconds"] == pytest.approx(time["engine_seconds"], rel=1e-9)
 
@@ -197,7 +210,19 @@ def test_slo_definitions_are_those_of_the_rows(reports: Reports, nights: Path) -
     assert report["promises"]["batch"]["definition"] == "nothing promised"
 
 
-def test_energy_is_null_with_a_reason_and_never_zero(reports: Reports) -> None:
+def test_promises_of_some_rows_only_say_how_many(nights: Path, tmp_path: Path) -> None:
+    table = pq.read_table(nights / "night-0" / "results.parquet")
+    place = table.column_names.index("tpot_slo_ms")
+    limits = [20.0 if row % 9 == 0 else None for row in range(table.num_rows)]
+    shutil.copytree(nights / "night-0", tmp_path / "night")
+    changed = table.set_column(place, "tpot_slo_ms", pa.array(limits, pa.float64()))
+    pq.write_table(changed, tmp_path / "night" / "results.parquet")
+    content = json.loads(called("report", str(tmp_path / "night"), "--json").stdout)
+    kept = content["runs"][0]["promises"]["interactive"]
+    assert kept["definition"] == "TTFT <= 1.20 s, TPOT <= 20.0 ms (14 rows)"
+
+
+def test_energy_is_null_with_a_reason_and_never_zero(reports: Reports, nights: Path) -> None:
     _, report = reports["night-0"]
     energy = report["summary"]["energy"]
     assert energy["joules"] is None
@@ -207,3 +232,16 @@ def test_energy_is_null_with_a_reason_and_never_zero(reports: Reports) -> None:
     joules = [each["joules"] for each in report["owners"][0]["tiers"].values()]
     joules += [fate["joules"] for fate in report["drafts"]["all"]["fates"].values()]
     assert set(joules) == {None}
+    shown = called("report", str(nights / "night-0")).stdout
+    assert re.search(r"^energy +not measured: \S", shown, re.MULTILINE)
+    assert not re.search(r"\b0(\.0+)? (J|W)\b", shown)
+
+
+def test_measured_energy_stands_beside_its_method_and_scope(reports: Reports, nights: Path) -> None:
+    assert reports["metered"][1]["summary"]["energy"]["method"] == "rapl"
+    shown = " ".join(called("report", str(nights / "metered"), COLUMNS="120").stdout.split())
+    assert "energy 900 J (rapl: package-0 (all processes)), 15.0 W mean, 31.0 W peak" in shown
+    assert called("report", str(nights / "metered"), "--html", str(nights / "m.html")).returncode == 0
+    page = (nights / "m.html").read_text("utf-8")
+    assert "Where the energy went" in page
+    assert "rapl: package-0 (all processes)" in page

@@ -26,6 +26,7 @@ class Limit:
         middle: Their median.
         most: The loosest.
         origin: ``rows`` where it was read from the rows, ``tier`` where only the job file says it.
+        rows: How many have it; 0 where only the job file says it.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Limit:
     middle: float
     most: float
     origin: str
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +146,22 @@ def _limit(kind: str, values: Floats, origin: str) -> Limit | None:
     there = values[~np.isnan(values)]
     if not len(there):
         return None
-    return Limit(kind, float(there.min()), float(np.median(there)), float(there.max()), origin)
+    known = len(there) if origin == "rows" else 0
+    return Limit(kind, float(there.min()), float(np.median(there)), float(there.max()), origin, known)
 
 
 def _definition(limits: list[Limit], with_slo: int) -> str:
     if not with_slo:
         return "nothing promised"
-    return ", ".join(_in_words(limit) for limit in limits) or "as its rows say; the results do not repeat it"
+    return (
+        ", ".join(_in_words(limit, with_slo) for limit in limits)
+        or "as its rows say; the results do not repeat it"
+    )
 
 
-def _in_words(limit: Limit) -> str:
+def _in_words(limit: Limit, with_slo: int) -> str:
     name, unit = {"ttft_s": ("TTFT", "s"), "tpot_ms": ("TPOT", "ms"), "e2e_s": ("done in", "s")}[limit.kind]
+    some = f" ({limit.rows:,} rows)" if 0 < limit.rows < with_slo else ""
     if limit.most - limit.least < 1e-6 * max(1.0, abs(limit.most)):
-        return f"{name} <= {significant(limit.least)} {unit}"
-    return f"{name} <= {significant(limit.least)} to {significant(limit.most)} {unit}"
+        return f"{name} <= {significant(limit.least)} {unit}{some}"
+    return f"{name} <= {significant(limit.least)} to {significant(limit.most)} {unit}{some}"

@@ -15,7 +15,7 @@ from specbatch.errors import MismatchError
 from specbatch.report.runs.rows import OWNER, FoundRows, parts_rows, results_rows
 from specbatch.report.status import RunStatus, State, read_status
 from specbatch.table.decisions import decisions_schema
-from specbatch.table.manifest import Attempt, Manifest
+from specbatch.table.manifest import Attempt, AttemptEnergy, Manifest
 from specbatch.table.rundir import RunDir
 from specbatch.table.schema import KEY
 
@@ -215,6 +215,9 @@ def _stand_in(rows: FoundRows, recorded: Mapping[str, object]) -> Manifest:
     time, model = recorded.get("time"), recorded.get("model")
     spans = [time.get(f"{name}_seconds") if isinstance(time, dict) else None for name in ("device", "engine")]
     device_s, engine_s = (float(span) if isinstance(span, int | float) else 0.0 for span in spans)
+    reason = "run.json says what the meter has shown, and is missing or damaged"
+    meter = AttemptEnergy(method="none", reason=reason)
+    attempt = Attempt(start=0.0, seconds=device_s, engine_seconds=engine_s, energy=meter)
     return Manifest(
         run_id=footer.run_id,
         specbatch=footer.specbatch,
@@ -225,5 +228,5 @@ def _stand_in(rows: FoundRows, recorded: Mapping[str, object]) -> Manifest:
         input=[],
         versions={},
         hardware={},
-        attempts=(Attempt(start=0.0, seconds=device_s, engine_seconds=engine_s),) if engine_s else (),
+        attempts=(attempt,) if engine_s else (),
     )

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from specbatch.table.keys import KEY_BYTES
 from specbatch.table.parts import part_keys
 from specbatch.table.schema import KEY, output_schema
 
@@ -20,7 +21,7 @@ NEEDED = tuple(name for name in output_schema(token_ids=False).names if name != 
 """Columns of our own that a report looks at: neither texts nor token ids."""
 
 _NOT_IN_PARTS = ("row_index", "id")
-_UNREADABLE = (OSError, pa.ArrowException, ValueError)
+_UNREADABLE = (OSError, pa.ArrowException, ValueError, KeyError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ def results_rows(path: Path, owner: str) -> FoundRows:
     """
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         there = set(file.schema_arrow.names)
+        if "status" not in there:
+            raise ValueError(f"{path} holds something else than results")
         chosen = [name for name in (*NEEDED, owner) if name in there]
         table, metadata = file.read(columns=chosen), file.schema_arrow.metadata
     if owner in there and owner != OWNER:
@@ -88,10 +91,7 @@ def parts_rows(folder: Path, run_id: str) -> FoundRows:
     footer = Footer()
     for path in sorted(folder.glob("part-*.parquet"), reverse=True):
         try:
-            with pq.ParquetFile(path, page_checksum_verification=True) as file:
-                there = set(file.schema_arrow.names)
-                found = _footer(file.schema_arrow.metadata or {})
-                table = file.read(columns=[KEY, *(name for name in NEEDED if name in there)])
+            table, found, absent = _read_part(path)
         except _UNREADABLE:
             problems.append(f"parts/{path.name}: damaged or incomplete; its rows are not in this report")
             continue
@@ -99,12 +99,21 @@ def parts_rows(folder: Path, run_id: str) -> FoundRows:
             problems.append(f"parts/{path.name}: belongs to another run; its rows are not in this report")
             continue
         footer = footer if footer.run_id else found
-        absent = [name for name in NEEDED if name not in there and name not in _NOT_IN_PARTS]
         if absent and not tables:
             problems.append(_older(f"parts/{path.name}", absent))
-        tables.append(_complete(table).append_column(KEY, table.column(KEY)))
+        tables.append(table)
     joined = pa.concat_tables(tables[::-1]) if tables else _complete(pa.table({}))
     return FoundRows(_latest(joined), footer, tuple(problems[::-1]))
+
+
+def _read_part(path: Path) -> tuple[pa.Table, Footer, list[str]]:
+    """Rows with their keys, what the file says of its run, and which columns it lacks."""
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        there = set(file.schema_arrow.names)
+        found = _footer(file.schema_arrow.metadata or {})
+        table = file.read(columns=[KEY, *(name for name in NEEDED if name in there)])
+    absent = [name for name in NEEDED if name not in there and name not in _NOT_IN_PARTS]
+    return _complete(table).append_column(KEY, table.column(KEY).cast(pa.binary(KEY_BYTES))), found, absent
 
 
 def _latest(table: pa.Table) -> pa.Table:

@@ -106,7 +106,10 @@ def rows(report: RunReport) -> str:
 
 def moment(seconds: float) -> str:
     """A time in the reader's zone."""
-    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds:g} s after 1970"  # no calendar goes so far
 
 
 def _flow(page: Page, report: RunReport) -> None:

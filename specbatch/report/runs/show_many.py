@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -10,6 +9,7 @@ from rich.table import Table
 
 from specbatch.report.page import Page
 from specbatch.report.runs.compare import FEW, Change, Comparison, TierChange
+from specbatch.report.runs.show import moment
 from specbatch.report.runs.tables import NONE, WIDE, grid, number, percent
 from specbatch.report.runs.trend import Night
 from specbatch.report.words import count, significant
@@ -147,7 +147,7 @@ def _nights(found: Sequence[Night], width: int) -> Table:
 def _when(night: Night) -> str:
     if night.started is None:
         return night.directory
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(night.started))
+    return moment(night.started)[:16]
 
 
 def sparkline(values: Sequence[float | None], *, blocks: bool) -> str:

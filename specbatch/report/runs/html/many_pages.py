@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from specbatch.report.runs.compare import FEW, Change, Comparison, TierChange
 from specbatch.report.runs.html.charts import Frame, curves, intervals
 from specbatch.report.runs.html.elements import document, figures, notes, paragraph, section, table
+from specbatch.report.runs.show import moment
 from specbatch.report.runs.show_many import beyond_noise
 from specbatch.report.runs.tables import NONE, number, percent
 from specbatch.report.runs.trend import Night
@@ -162,4 +162,4 @@ def _line(night: Night, tiers: Sequence[str]) -> list[str]:
 def _when(night: Night) -> str:
     if night.started is None:
         return "unknown"
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(night.started))
+    return moment(night.started)[:16]

@@ -32,11 +32,12 @@ def latency_charts(report: RunReport, record: RunRecord) -> Drawn:
             for limit in report.promises[tier].limits:
                 if limit.kind == kind:
                     limits[tier] = limit.middle
-                    by_row |= limit.most - limit.least > 1e-6 * limit.most
+                    some = 0 < limit.rows < report.promises[tier].rows
+                    by_row |= some or limit.most - limit.least > 1e-6 * limit.most
         told = "; ".join(_half(report, tier, kind, unit) for tier in tiers)
         caption = "Share of rows at or below each value; every row counts, nothing is smoothed."
         if limits:
-            caption += " Dotted: SLO" + (", the median where rows have their own." if by_row else ".")
+            caption += " Dotted: SLO" + (", the median of rows that have one." if by_row else ".")
         frame = Frame(f"ecdf-{kind}", title, told, unit)
         drawn.append((ecdf(frame, values, limits), caption))
     return drawn
