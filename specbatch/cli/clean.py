@@ -41,7 +41,8 @@ def clean(
     from specbatch.job.clean import leftovers, old_runs, remove  # noqa: PLC0415
 
     seen: list[OldRun] = []
-    for folder in directories:
+    # A folder named twice would have its runs removed twice.
+    for folder in {path.resolve(): path for path in directories}.values():
         runs = old_runs(folder, keep, unfinished=unfinished)
         seen += [*leftovers(folder), *runs]
     kept = [run for run in seen if run.kept]

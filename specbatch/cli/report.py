@@ -66,9 +66,11 @@ def _write(path: Path, content: str) -> None:
     """
     from specbatch.table.atomic import write_text  # noqa: PLC0415
 
-    if path.is_dir() or not path.parent.is_dir():
-        what = "is a folder" if path.is_dir() else f"cannot be written: there is no folder {path.parent}"
+    # Where a link points, as other programs do: a page that took its place would leave the old one there.
+    target = path.resolve()
+    if target.is_dir() or not target.parent.is_dir():
+        what = "is a folder" if target.is_dir() else f"cannot be written: there is no folder {path.parent}"
         raise UsageError(f"--html {path} {what}", "name a file, e.g. --html report.html")
     # A name of the user's may hold half a character, which no file takes.
-    write_text(path, content.encode(errors="replace").decode())
+    write_text(target, content.encode(errors="replace").decode())
     sys.stderr.write(f"page written to {path}\n")

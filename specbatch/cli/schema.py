@@ -86,7 +86,6 @@ def _spelled(kind: str) -> str:
 
 
 def _table(columns: Columns) -> Table:
-    from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     table = Table(box=None, pad_edge=False)
@@ -94,5 +93,5 @@ def _table(columns: Columns) -> Table:
     table.add_column("type", overflow="fold")
     table.add_column("meaning", overflow="fold")
     for column in columns:
-        table.add_row(*(escape(str(column[key])) for key in ("name", "type", "meaning")))
+        table.add_row(*(str(column[key]) for key in ("name", "type", "meaning")))
     return table

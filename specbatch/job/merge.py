@@ -16,7 +16,7 @@ from specbatch.signals import Interrupts
 from specbatch.table.atomic import write_text
 from specbatch.table.lock import holder_of
 from specbatch.table.manifest import Attempt, Finished, Manifest, MergedRun
-from specbatch.table.merge import count_rows, write_merged, write_merged_decisions
+from specbatch.table.merge import count_rows, write_merged, write_merged_decisions, written_by
 from specbatch.table.rundir import RunDir, differing_keys, locked, short
 
 
@@ -50,6 +50,12 @@ class Part:
             )
         if not directory.results.is_file():
             raise UsageError(f"{name} has no results.parquet", "the command that started it writes it again")
+        writer = written_by(directory.results)
+        if writer != manifest.run_id:
+            raise UsageError(
+                f"{directory.results} belongs to another run ({writer or 'unknown'}) than {name}",
+                "put back the file of this run, or delete it and run the command that started the run again",
+            )
         return cls(directory, manifest)
 
 
@@ -95,12 +101,14 @@ def merge_runs(paths: Sequence[Path], out: Path) -> RunOutcome:
 def _refuse_repeats(parts: list[Part], out: Path) -> None:
     seen: dict[str, Path] = {}
     for part in parts:
-        path, run = part.directory.path, part.manifest.run_id
+        path = part.directory.path
         if path.resolve() == out.resolve():
             raise UsageError(f"{out} is one of the runs to merge", "give --out a directory of its own")
-        if run in seen:
-            raise UsageError(f"{path} and {seen[run]} are the same run", "name each run once")
-        seen[run] = path
+        for run in (part.manifest.run_id, *(source.run_id for source in part.manifest.sources)):
+            if run in seen:
+                what = f"{path} and {seen[run]} are the same run, or have one in common"
+                raise UsageError(what, "name each run once")
+            seen[run] = path
 
 
 def _refuse_other_settings(first: Part, other: Part) -> None:

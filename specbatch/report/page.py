@@ -28,7 +28,10 @@ class Page:
     """
 
     def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
-        self.console: Console = _Console(file=stream or sys.stdout, width=width, highlight=False)
+        # Names of tiers and owners are the user's, and mean what they say, brackets and colons included.
+        self.console: Console = _Console(
+            file=stream or sys.stdout, width=width, highlight=False, markup=False, emoji=False
+        )
 
     def fact(self, name: str, text: str) -> None:
         """A name and what there is to say; without a name, more on the one before."""

@@ -19,6 +19,9 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         StorageError: The disk refused; ``path`` is as it was.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        # Renaming would put a file where a device (/dev/null, say) or a pipe was.
+        raise StorageError(f"{path}: cannot be written: it is a device or a pipe", "name a file")
     sibling = path.with_name(f".{path.name}{TEMPORARY_SUFFIX}")
     try:
         try:

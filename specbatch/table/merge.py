@@ -73,6 +73,16 @@ def count_rows(path: Path) -> int:
     return int(_opened(path).metadata.num_rows)
 
 
+def written_by(path: Path) -> str:
+    """Id of the run that wrote a file; empty where it says none.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    metadata = _opened(path).schema_arrow.metadata or {}
+    return str(metadata.get(b"specbatch.run_id", b""), "utf-8", "replace")
+
+
 class _Cursor:
     """Reads one file whose rows ascend, stretch by stretch."""
 
@@ -169,7 +179,10 @@ def _common_schema(sources: Sequence[Path]) -> pa.Schema:
 
 
 def _kind(schema: pa.Schema, name: str) -> str:
-    return str(schema.field(name)) if name in schema.names else "missing"
+    if name not in schema.names:
+        return "missing"
+    field = schema.field(name)
+    return str(field.type) if field.nullable else f"{field.type} not null"
 
 
 def _odd(first: pa.Schema, other: pa.Schema, name: str, path: Path) -> str:

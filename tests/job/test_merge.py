@@ -225,3 +225,14 @@ def test_shards_of_a_few_chosen_rows_and_of_none(tmp_path: Path, settings: dict[
     assert columns(tmp_path / "all") == columns(tmp_path / "whole")
     again = job(tmp_path, "3", shard="3/3", **settings)
     assert [run(again).ran, run(again).ran] == [True, False], "a shard that is done is recognised"
+
+
+def test_results_of_another_run_and_runs_that_are_in_a_merged_one_are_refused(tmp_path: Path) -> None:
+    for name in ("one", "two", "three"):
+        run(job(tmp_path, name))
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    merge_runs([one, two], tmp_path / "both")
+    assert "have one in common" in refusal([tmp_path / "both", one], tmp_path / "all").what
+    (three / "results.parquet").write_bytes((two / "results.parquet").read_bytes())
+    foreign = refusal([one, three], tmp_path / "all")
+    assert (foreign.exit_code, "belongs to another run" in foreign.what) == (ExitCode.USAGE, True)

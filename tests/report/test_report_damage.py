@@ -267,3 +267,13 @@ def test_a_run_that_is_continued_is_not_compared_with_its_old_summary(night: Pat
 
 def test_a_moment_beyond_the_calendar_is_a_number() -> None:
     assert moment(1e300) == "1e+300 s after 1970"
+
+
+@pytest.mark.parametrize(("file", "column"), [("results.parquet", "tier"), ("decisions.parquet", "time_s")])
+def test_a_page_is_written_where_a_column_is_empty(night: Path, file: str, column: str) -> None:
+    table = pq.read_table(night / file)
+    place = table.schema.get_field_index(column)
+    field = table.schema.field(place).with_nullable(True)
+    pq.write_table(table.set_column(place, field, pa.nulls(len(table), field.type)), night / file)
+    done = called("report", str(night), "--html", str(night / "page.html"))
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr

@@ -8,6 +8,8 @@ import xml.etree.ElementTree as ET
 from html import unescape
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.console import called
@@ -90,6 +92,26 @@ def test_what_a_run_brings_along_is_text_on_the_page(nights: Path, tmp_path: Pat
     text = (tmp_path / "p.html").read_text("utf-8")
     assert "<b onload" not in text
     assert "&lt;b onload=x&gt;&amp;amp;" in text
+
+
+def test_names_on_the_page_and_in_the_terminal_are_what_they_are(nights: Path, tmp_path: Path) -> None:
+    tier = "[red]a[/] :boom: <b>&c</b>"
+    runs = [tmp_path / "one", tmp_path / "two"]
+    for night, run in enumerate(runs):
+        shutil.copytree(nights / f"night-{night}", run)
+        (run / "run.json").unlink()
+        table = pq.read_table(run / "results.parquet")
+        place = table.schema.get_field_index("tier")
+        names = pc.replace_substring(table.column("tier"), "standard", tier)
+        table = table.set_column(place, table.schema.field(place), names)
+        pq.write_table(table, run / "results.parquet")
+    for shown in (runs[:1], runs, [*runs, "--compare"]):
+        page = tmp_path / "page.html"
+        done = called("report", *map(str, shown), "--html", str(page), COLUMNS="200")
+        assert done.returncode == 0, done.stderr
+        assert "<b>&c" not in page.read_text("utf-8")
+        assert "&lt;b&gt;&amp;c&lt;/b&gt;" in page.read_text("utf-8")
+        assert tier in done.stdout or (len(shown) > 1 and "--compare" not in shown)
 
 
 @pytest.mark.skipif(found() is None, reason="no Chromium here")

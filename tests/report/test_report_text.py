@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 from pathlib import Path
 
@@ -77,3 +78,15 @@ def test_a_page_that_the_disk_refuses_ends_with_4(nights: Path) -> None:
     done = called("report", "night-0", "--html", str(target), cwd=nights)
     assert done.returncode == 4
     assert "cannot be written" in done.stderr
+
+
+def test_a_page_does_not_take_the_place_of_a_device_a_pipe_or_a_link(nights: Path, tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link.html"
+    os.mkfifo(pipe)
+    link.symlink_to(tmp_path / "page.html")
+    done = called("report", "night-0", "--html", str(pipe), cwd=nights)
+    assert (done.returncode, pipe.is_fifo()) == (4, True)
+    assert "it is a device or a pipe" in done.stderr
+    assert called("report", "night-0", "--html", str(link), cwd=nights).returncode == 0
+    assert link.is_symlink()
+    assert (tmp_path / "page.html").read_text("utf-8").startswith("<!")

@@ -94,7 +94,7 @@ def _events(decisions: pa.Table) -> dict[str, dict[str, int]]:
 def _modes(decisions: pa.Table, edges: list[float]) -> dict[str, list[float]]:
     """Rows by how they were decoded: each holds a mode from the line that says so to its next line."""
     of_rows = pc.and_(
-        pc.is_valid(decisions.column("row")),
+        pc.and_(pc.is_valid(decisions.column("row")), pc.is_valid(decisions.column("time_s"))),
         pc.is_in(decisions.column("event"), value_set=pa.array(_HOLDING)),
     )
     held = decisions.filter(of_rows)

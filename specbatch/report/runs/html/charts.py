@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 
@@ -91,7 +92,7 @@ def areas(
         series: Name → amount per unit of time in each span, from the bottom up.
         marks: Moments to be marked by a line.
     """
-    heights = np.asarray(list(series.values()), np.float64).reshape(len(series), -1)
+    heights = np.asarray(list(series.values()), np.float64).reshape(len(series), len(edges) - 1)
     x = Scale(edges[0], edges[-1], LEFT, WIDTH - RIGHT)
     y = Scale(0.0, 1.05 * float(heights.sum(axis=0).max(initial=0.0)) or 1.0, TOP + _PLOT, TOP)
     parts = axes(x, y, frame.unit)
@@ -210,7 +211,7 @@ def curves(
                 tip = f"{labels[place]}, {name}: {f'{value:.1%}' if percent else significant(value)}"
                 parts.append(
                     f'<circle cx="{across:.1f}" cy="{up:.1f}" r="3" class="f{colour(number)}">'
-                    f"<title>{tip}</title></circle>"
+                    f"<title>{escape(tip)}</title></circle>"
                 )
     keys, bottom = legend(list(series), TOP + _PLOT + 20, lines=True)
     return drawing(frame.identity, frame.title, frame.told, bottom, [*parts, *keys])

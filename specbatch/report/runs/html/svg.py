@@ -135,6 +135,8 @@ def drawing(identity: str, title: str, told: str, height: float, parts: Sequence
         height: Of the drawing; it is ``WIDTH`` wide.
         parts: Its pieces.
     """
+    # Made of a tier's name, maybe; ids are referred to in lists that spaces separate.
+    identity = "".join(sign if sign.isalnum() or sign == "-" else f"_{ord(sign):x}" for sign in identity)
     return (
         f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-labelledby="{identity}-t {identity}-d">'
         f'<title id="{identity}-t">{escape(title)}</title><desc id="{identity}-d">{escape(told)}</desc>'
