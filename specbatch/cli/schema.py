@@ -37,11 +37,11 @@ def schema(
 
     console = Page().console
     with stdout_may_close():
-        console.print("[bold]input[/bold]: prompt or messages is needed; all else is optional, null included")
+        console.print("input: prompt or messages is needed; all else is optional, null included")
         console.print(_table(columns["input"]))
-        console.print("\n[bold]output[/bold]: results.parquet, one row per input row, in input order")
+        console.print("\noutput: results.parquet, one row per input row, in input order")
         console.print(_table(columns["output"]))
-        console.print("\n[bold]decisions[/bold]: decisions.parquet, what was decided about rows, and why")
+        console.print("\ndecisions: decisions.parquet, what was decided about rows, and why")
         console.print(_table(columns["decisions"]))
 
 

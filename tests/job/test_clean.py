@@ -132,3 +132,9 @@ def test_the_command_tells_first_and_removes_with_yes(folder: Path) -> None:
     assert found["bytes"] > 0
     again = called("clean", "--keep", "1", str(folder), "--yes")
     assert again.stdout.endswith("0 runs removed, 5 kept; freed 0 B\n")
+
+
+def test_a_folder_that_is_named_twice_is_cleaned_once(folder: Path) -> None:
+    done = called("clean", str(folder), f"{folder}/../nights", "--keep", "2", "--yes")
+    assert (done.returncode, done.stdout.count("removed /")) == (0, 1), done.stderr + done.stdout
+    assert "n0" not in names(folder)
