@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from specbatch.bench.figures import TOTAL
 from specbatch.bench.results import GOODPUT, CaseResult, is_baseline
 from specbatch.bench.rounds import PLAIN_RUNS
+from specbatch.energy.meter import NoMeter
 from specbatch.hardware.correction import PredictionError
 
 SLO_DEFINITION = (
@@ -18,7 +19,6 @@ DISTURBING = 0.1
 """Share of the machine's CPU time from which on other processes are mentioned."""
 
 ADVICE = "the numbers are worth little; let nothing else work here"
-NO_ENERGY = "no energy meter is read in this version"
 
 
 def facts(result: CaseResult) -> Iterator[tuple[str, str]]:
@@ -44,7 +44,7 @@ def facts(result: CaseResult) -> Iterator[tuple[str, str]]:
             "disturbed",
             f"other processes took {middle:.0%} of the CPU time, {most:.0%} in one run: {ADVICE}",
         )
-    yield "J/token", f"none: {NO_ENERGY}"
+    yield "J/token", _energy(result)
     for name, each in result.policies.items():
         if each.notice:
             yield "notice", f"{name}: {each.notice}"
@@ -74,6 +74,21 @@ def _ratios(result: CaseResult) -> str:
     known = ", ".join(name for name in result.policies if is_baseline(name))
     measure = "goodput (output tokens/s of rows that met)" if result.measure == GOODPUT else "output tokens/s"
     return f"{text}; to best: {measure} against {result.best}, the best in that of {known}"
+
+
+def _energy(result: CaseResult) -> str:
+    """Joules per output token, idle power included, or why there are none."""
+    meter = result.rounds.meter
+    if isinstance(meter, NoMeter):
+        return f"none: {meter.reason}"
+    told = []
+    for name, each in result.policies.items():
+        joules, ratio = each.by_tier[TOTAL]["joules_per_token"], each.joules_to_off
+        if joules is not None:
+            told.append(
+                f"{name} {joules.median:.3g}" + ("" if ratio is None else f" ({ratio.median:.2f} x off)")
+            )
+    return f"{', '.join(told) or 'the meter failed'}; {meter.method}: {meter.scope}"
 
 
 def _off(error: PredictionError) -> str:

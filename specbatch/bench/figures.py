@@ -21,7 +21,7 @@ TIER_FIGURES = (
 """Shares are 0 to 1; rates are over the whole run, waiting for arrivals included."""
 
 RUN_FIGURES = (
-    *("selection_share", "rested_per_step", "flops_per_token", "steps", "seconds"),
+    *("selection_share", "rested_per_step", "flops_per_token", "joules_per_token", "steps", "seconds"),
     "others_cpu_share",
 )
 """Of a run as a whole. ``selection_share``: time that deferral, selection and calibration take, as a share of
@@ -72,6 +72,9 @@ def figures(run: Run, prompts: Sequence[Prompt], tiers: Sequence[str]) -> dict[s
         "selection_share": stats.select_s / busy if busy > 0.0 else None,
         "rested_per_step": stats.rested / stats.steps if stats.steps else None,
         "flops_per_token": flops / stats.output_tokens if stats.output_tokens else None,
+        "joules_per_token": run.joules / stats.output_tokens
+        if run.joules is not None and stats.output_tokens
+        else None,
         "steps": float(stats.steps),
         "others_cpu_share": run.others_share,
         "seconds": run.seconds,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from specbatch.bench.neighbours import Neighbours
 from specbatch.config import JobConfig
+from specbatch.energy.track import EnergyTrack
 from specbatch.engine.loop import Loop, Target
 from specbatch.errors import RowFault
 from specbatch.hardware.correction import PredictionError
@@ -60,6 +61,7 @@ class Run:
         pass_error: How far predicted target passes were from real ones; ``None`` without a profile.
         draft_error: Likewise of drafts.
         others_share: Share of the machine's CPU time that other processes took; ``None``: not known.
+        joules: What it took; ``None`` where nothing is measured.
     """
 
     policy: str
@@ -71,6 +73,7 @@ class Run:
     pass_error: PredictionError | None
     draft_error: PredictionError | None
     others_share: float | None
+    joules: float | None = None
 
 
 class PromptFeed:
@@ -110,10 +113,12 @@ class BenchHost:
     Attributes:
         prompts: By row index.
         clock: Where the time comes from.
+        energy: Where joules come from; ``None`` where nothing is measured.
     """
 
     prompts: Sequence[Prompt]
     clock: Clock
+    energy: EnergyTrack | None = None
     answers: dict[int, Answer] = field(default_factory=dict)
     idle_s: float = 0.0
     step_ends: list[float] = field(default_factory=list)
@@ -127,8 +132,8 @@ class BenchHost:
         return self.clock.now() - self.start
 
     def joules(self) -> float | None:
-        """Nothing is measured."""
-        return None
+        """Since the run started; ``None`` where nothing is measured, or nothing any more."""
+        return None if self.energy is None else self.energy.joules()
 
     def sleep(self, seconds: float) -> None:
         """Until the next row arrives."""
@@ -170,7 +175,13 @@ class BenchHost:
         return False
 
 
-def run_once(target: Target, job: JobConfig, prompts: Sequence[Prompt], clock: Clock) -> Run:
+def run_once(
+    target: Target,
+    job: JobConfig,
+    prompts: Sequence[Prompt],
+    clock: Clock,
+    energy: EnergyTrack | None = None,
+) -> Run:
     """Answer all rows.
 
     Strict priority is not told of promises: servers that offer it know none, and order by nothing else.
@@ -180,13 +191,16 @@ def run_once(target: Target, job: JobConfig, prompts: Sequence[Prompt], clock: C
         job: With the policy.
         prompts: The rows.
         clock: Where the time comes from.
+        energy: Where joules come from; ``None`` where nothing is measured.
     """
     known = prompts
     if job.policy == PriorityPolicy.name:
         known = [replace(row, slo=Slo()) for row in prompts]
     feed = PromptFeed(known, job)
-    host = BenchHost(prompts, clock)
+    host = BenchHost(prompts, clock, energy)
     loop, neighbours = Loop(target, job, feed, host), Neighbours()
+    if energy is not None:
+        energy.restart()
     stats = loop.run()
     seconds = host.now()
     costs = loop.costs
@@ -200,4 +214,5 @@ def run_once(target: Target, job: JobConfig, prompts: Sequence[Prompt], clock: C
         pass_error=None if costs is None else costs.verify.error,
         draft_error=None if costs is None else costs.draft.error,
         others_share=neighbours.share(),
+        joules=None if energy is None else energy.total(),
     )

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from specbatch.bench.figures import TOTAL, Figures, Spread, figures, over_repeats, ratio
 from specbatch.bench.rounds import Rounds
+from specbatch.energy.meter import EnergyMeter, NoMeter
 from specbatch.hardware.correction import PredictionError
 from specbatch.policy import counts_with_costs
 
@@ -21,6 +22,7 @@ class PolicyResult:
     Attributes:
         by_tier: Tier → figure → spread over repeats; all rows under ``total``.
         to_off: Throughput against plain decoding, within each repeat; ``None`` where that did not run.
+        joules_to_off: Joules per output token against plain decoding, likewise; ``None`` without a meter.
         to_best: Goodput (throughput, where nothing is promised) against the best baseline, likewise.
         differing_rows: Rows whose text is not that of the first policy.
         notice: Why it decoded plainly although it is meant to do more; empty when it did not.
@@ -31,6 +33,7 @@ class PolicyResult:
     policy: str
     by_tier: dict[str, dict[str, Spread | None]]
     to_off: Spread | None
+    joules_to_off: Spread | None
     to_best: Spread | None
     differing_rows: int
     notice: str
@@ -98,6 +101,7 @@ def _result(
         policy=policy,
         by_tier=over_repeats(each[policy]),
         to_off=ratio(each[policy], each["off"], THROUGHPUT) if "off" in each else None,
+        joules_to_off=ratio(each[policy], each["off"], "joules_per_token") if "off" in each else None,
         to_best=None if best is None else ratio(each[policy], each[best], measure),
         differing_rows=rounds.differing_rows(policy),
         notice=next((run.stats.policy_notice for run in runs if run.stats.policy_notice), ""),
@@ -117,6 +121,13 @@ def _typical(errors: Sequence[PredictionError | None]) -> PredictionError | None
     )
 
 
+def energy_of(meter: EnergyMeter | NoMeter) -> dict[str, str | None]:
+    """How joules come about and what they cover, or why there are none."""
+    if isinstance(meter, NoMeter):
+        return {"method": "none", "scope": None, "reason": meter.reason}
+    return {"method": meter.method, "scope": meter.scope, "reason": None}
+
+
 def as_dict(result: CaseResult) -> dict[str, object]:
     """For ``--json``: times in the unit that a name ends with, shares 0 to 1."""
     rounds = result.rounds
@@ -127,6 +138,7 @@ def as_dict(result: CaseResult) -> dict[str, object]:
         "repeats": len(rounds.rounds),
         "plain_decoding": None if rounds.plain is None else asdict(rounds.plain),
         "promises_s": rounds.case.promises(rounds.plain),
+        "energy": energy_of(rounds.meter),
         "best_baseline": {"policy": result.best, "by": result.measure},
         "policies": {name: _policy_dict(each) for name, each in result.policies.items()},
     }
@@ -142,6 +154,7 @@ def _policy_dict(result: PolicyResult) -> dict[str, object]:
         TOTAL: total,
         "tiers": tiers,
         "throughput_to_off": None if result.to_off is None else result.to_off.as_dict(),
+        "joules_per_token_to_off": None if result.joules_to_off is None else result.joules_to_off.as_dict(),
         "to_best_baseline": None if result.to_best is None else result.to_best.as_dict(),
         "differing_rows": result.differing_rows,
         "notice": result.notice,

@@ -11,6 +11,8 @@ from specbatch.config import JobConfig
 from specbatch.draft.base import Drafter
 from specbatch.draft.combination import FirstThen
 from specbatch.draft.suffix import SuffixDrafter
+from specbatch.energy.find import open_meter
+from specbatch.energy.meter import EnergyMeter, NoMeter
 from specbatch.engine.build import DraftNeeds, build_executor, drafts_in_memory
 from specbatch.engine.drafters import DraftPlan, make_drafter, plan_drafts
 from specbatch.engine.executor import Executor
@@ -23,6 +25,8 @@ from specbatch.policy.costed import N_MAX
 from specbatch.text.chat import ChatTemplate
 from specbatch.text.encoder import PromptEncoder
 from specbatch.text.tokenizer import Tokenizer
+
+_UNASKED = NoMeter("no meter was asked for")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class Rig:
         head: The part of the drafter that keeps nothing from run to run.
         suffix: Whether a suffix drafter goes before it, or drafts alone.
         clock: Where the time of runs comes from.
+        meter: Where joules come from, or why there are none.
     """
 
     target: Target
@@ -46,6 +51,7 @@ class Rig:
     head: Drafter | None = None
     suffix: bool = False
     clock: Clock = field(default_factory=WallClock)
+    meter: EnergyMeter | NoMeter = _UNASKED
 
     def fresh(self, job: JobConfig) -> Target:
         """The target as a run of a job finds it: with what its policy asks for and nothing else.
@@ -96,7 +102,8 @@ def open_rig(job: JobConfig, policies: Sequence[str], files: ModelFiles) -> Rig:
         job.system,
         job.raw_prompts,
     )
-    rig = Rig(target, encoder, built.numerics, built.notice, head, suffix)
+    meter = open_meter(built.numerics["device"], job.assume_watts)
+    rig = Rig(target, encoder, built.numerics, built.notice, head, suffix, meter=meter)
     if not any(map(counts_with_costs, policies)):
         return rig
     subject = subject_of(largest, files, config, built, plan, rig.new_drafter())

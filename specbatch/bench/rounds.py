@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from specbatch.bench.cases import Case, Plain
 from specbatch.bench.once import Run, run_once
 from specbatch.bench.rig import Rig
+from specbatch.energy.meter import EnergyMeter, NoMeter
+from specbatch.energy.track import EnergyTrack
 from specbatch.rows import Prompt
 
 PLAIN_RUNS = 2
@@ -25,12 +27,14 @@ class Rounds:
         plain: What plain decoding took beforehand; ``None`` where no promise asks for it.
         prompts: The rows with their promises.
         rounds: For each repeat a run of every policy.
+        meter: Where joules come from, or why there are none.
     """
 
     case: Case
     plain: Plain | None
     prompts: tuple[Prompt, ...]
     rounds: tuple[dict[str, Run], ...]
+    meter: EnergyMeter | NoMeter
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -68,7 +72,7 @@ def run_rounds(rig: Rig, case: Case, policies: Sequence[str], repeats: int, repo
             report(f"{case.name}: repeat {repeat + 1} of {repeats}, {policy}")
             runs[policy] = _run(rig, case, policy, prompts)
         rounds.append({policy: runs[policy] for policy in policies})
-    return Rounds(case, plain, prompts, tuple(rounds))
+    return Rounds(case, plain, prompts, tuple(rounds), rig.meter)
 
 
 def turn(policies: Sequence[str], repeat: int) -> list[str]:
@@ -113,4 +117,5 @@ def _warm_up(rig: Rig, case: Case, policies: Sequence[str]) -> None:
 
 def _run(rig: Rig, case: Case, policy: str, prompts: Sequence[Prompt]) -> Run:
     job = case.job.model_copy(update={"policy": policy})
-    return run_once(rig.fresh(job), job, prompts, rig.clock)
+    energy = None if isinstance(rig.meter, NoMeter) else EnergyTrack(rig.meter, rig.clock.now)
+    return run_once(rig.fresh(job), job, prompts, rig.clock, energy)

@@ -112,11 +112,10 @@ def _show_overview(results: Sequence[CaseResult]) -> None:
 
 
 def _print_object(results: Sequence[CaseResult], machine: dict[str, object], chosen: Sequence[str]) -> None:
-    from specbatch.bench.facts import NO_ENERGY, SLO_DEFINITION  # noqa: PLC0415
+    from specbatch.bench.facts import SLO_DEFINITION  # noqa: PLC0415
     from specbatch.bench.results import as_dict  # noqa: PLC0415
 
-    energy = {"joules_per_token": None, "reason": NO_ENERGY}
-    head = {"machine": machine, "policies": chosen, "slo": SLO_DEFINITION, "energy": energy}
+    head = {"machine": machine, "policies": chosen, "slo": SLO_DEFINITION}
     print_json({**head, "cases": [as_dict(result) for result in results]})
 
 

@@ -9,6 +9,7 @@ from specbatch.bench.rig import Rig
 from specbatch.bench.workload import Workload
 from specbatch.config import JobConfig
 from specbatch.draft.base import Drafter
+from specbatch.energy.meter import AssumedWatts, NoMeter
 from specbatch.engine.loop import Target
 from specbatch.rows import Prompt, SamplingParams
 from specbatch.step import PassOutput, Step
@@ -47,12 +48,15 @@ class TimedTable(TableExecutor):
         return super().forward(step)
 
 
-def rig(drafter: Drafter | None = None, slowness: float = 1.0, pages: int = 400) -> Rig:
+def rig(
+    drafter: Drafter | None = None, slowness: float = 1.0, pages: int = 400, watts: float | None = None
+) -> Rig:
     hands = Hands()
     executor = TimedTable(num_pages=pages, hands=hands, slowness=slowness)
     target = Target(ENDLESS, word_tokenizer(), executor, profile=table())
     encoder = PromptEncoder(word_tokenizer(), None, ENDLESS)
-    return Rig(target, encoder, {"device": "cpu"}, "", head=drafter, clock=hands)
+    meter = NoMeter("RAPL: no counters here") if watts is None else AssumedWatts(watts, hands.now, 0.0)
+    return Rig(target, encoder, {"device": "cpu"}, "", head=drafter, clock=hands, meter=meter)
 
 
 def prompts(count: int = 20, tokens: int = TOKENS) -> list[Prompt]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from specbatch.bench.facts import facts
 from specbatch.bench.figures import TOTAL, Spread
 from specbatch.bench.results import CaseResult, as_dict, judge
 from specbatch.bench.rig import Rig
@@ -197,3 +198,33 @@ def test_the_object_for_programs_holds_what_the_tables_show() -> None:
     assert isinstance(plain, dict)
     assert promised["tight"] == {"TPOT": pytest.approx(0.7 * plain["tpot_s"])}
     assert promised["loose"] == {}
+
+
+def test_joules_of_every_policy_are_measured_and_compared_with_off() -> None:
+    case = cases({"rows": 4, "rows_in_flight": 2})[0]
+    found = judge(run_rounds(rig(watts=50.0), case, ["off", "priority"], 1, quiet))
+    for policy, each in found.policies.items():
+        run = found.rounds.rounds[0][policy]
+        joules = each.by_tier[TOTAL]["joules_per_token"]
+        assert joules is not None
+        assert joules.median == pytest.approx(50.0 * run.seconds / run.stats.output_tokens)
+    ratio = found.policies["priority"].joules_to_off
+    assert ratio is not None
+    assert ratio.median == pytest.approx(1.0)
+    told = dict(facts(found))["J/token"]
+    assert "priority" in told
+    assert "1.00 x off" in told
+    assert "assumed: 50 W" in told
+    energy = as_dict(found)["energy"]
+    assert energy == {
+        "method": "assumed",
+        "scope": "assumed: 50 W at all times, nothing was measured",
+        "reason": None,
+    }
+
+
+def test_without_a_meter_joules_are_null_and_the_reason_is_told() -> None:
+    found = judge(run_rounds(rig(), cases({"rows": 2})[0], ["off"], 1, quiet))
+    assert found.policies["off"].by_tier[TOTAL]["joules_per_token"] is None
+    assert dict(facts(found))["J/token"] == "none: RAPL: no counters here"
+    assert as_dict(found)["energy"] == {"method": "none", "scope": None, "reason": "RAPL: no counters here"}

@@ -57,10 +57,10 @@ def test_policies_are_compared_on_a_workload(model: Path, folder: Path) -> None:
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["policies"] == ["off", "fixed:2", "auto"]
-    assert found["energy"]["joules_per_token"] is None
     assert found["machine"]["drafter"] == "suffix"
     case = found["cases"][0]
     assert case["rows"] == 4
+    assert (case["energy"]["method"], case["energy"]["scope"]) == ("none", None) or case["energy"]["scope"]
     assert case["promises_s"]["tight"]["TPOT"] == pytest.approx(0.5 * case["plain_decoding"]["tpot_s"])
     assert case["promises_s"]["tight"]["TTFT"] == 100.0
     assert set(case["policies"]) == {"off", "fixed:2", "auto"}
