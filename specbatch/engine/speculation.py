@@ -115,7 +115,7 @@ class Speculator:
             work: The work of the pass.
             verdicts: One for each item.
         """
-        if self._drafts is None or not any(tree.size for tree in self._drafts.trees):
+        if self._drafts is None or self._drafts.empty:
             return
         chosen = {}
         for item, verdict in zip(work, verdicts, strict=True):

@@ -99,7 +99,7 @@ class CostedPolicy:
     def select(self, view: StepView, drafts: Drafts, shapes: Sequence[TreeShape]) -> list[TokenTree]:
         """What promises need, and what pays."""
         assert self._costs is not None, "nothing is drafted without a profile"
-        if not any(tree.size for tree in drafts.trees) and not any(map(promises, view.rows)):
+        if drafts.empty and not any(map(promises, view.rows)):
             self.learn_nothing(drafts.rows, shapes)
             return list(drafts.trees)
         conditional = self._calibration.conditional(drafts)

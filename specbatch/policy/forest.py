@@ -130,6 +130,11 @@ class Drafts:
         return cls(trees, rows, np.concatenate([drafts.sources for drafts in steps]))
 
     @cached_property
+    def empty(self) -> bool:
+        """Whether nothing was proposed to anybody."""
+        return not any(tree.size for tree in self.trees)
+
+    @cached_property
     def forest(self) -> Forest:
         """The trees side by side."""
         return Forest.of(self.trees)
