@@ -38,6 +38,19 @@ MAX_WAITING = 128
 What a row never drafts from is then mostly never computed. Prompts do not wait: rows share them.
 """
 
+WINDOW = 32
+"""About so many tokens before its first draft a row's drafts see where hardly anything is drafted.
+
+Entries of all tokens take about a twentieth of the time of the target. Where drafts do not pay, nobody
+should pay for being able to draft; a row that begins to draft late catches up with its latest tokens.
+"""
+
+_INTERESTED = 0.3
+"""Share of the rows that draft, below which the others are not made ready for it."""
+
+_NEWS = 0.05
+"""Weight of the last step in that share."""
+
 
 class HeadDrafter:
     """Drafts for all rows together, one pass of the head for each level of their trees.
@@ -75,19 +88,26 @@ class HeadDrafter:
     def begin(self) -> None:
         """Forget all features; what is stored is overwritten before it is read again."""
         config = self._runner.config
+        self._interest, self._asked = 0.0, 0
         shape = len(config.captured), config.hidden
         self._memory = FeatureMemory(self._num_pages, self._store.page_size, shape)
 
     def observe(self, observed: Sequence[Observed]) -> None:
         """Keep the features, and catch up with prompts, and with answers before they take too much memory."""
+        self._feel(observed)
         for item in observed:
             self._memory.add(item)
+        if self._interest < _INTERESTED:
+            for item in observed:
+                self._memory.forgo(item.row, WINDOW)
+            return
         size = self._store.page_size
         self._keep_up([item.row for item in observed if self._memory.prompt_waits(item.row)], size)
         self._keep_up([item.row for item in observed], max(size, MAX_WAITING))
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One draft for each request; the root alone for rows that were never observed."""
+        self._asked = len(requests)
         able = [request for request in requests if self._memory.covers(request.row)]
         self._keep_up([request.row for request in able], self._store.page_size)
         drafts: dict[Row, Draft] = {}
@@ -101,6 +121,13 @@ class HeadDrafter:
     def forget(self, row: Row) -> None:
         """Drop what is kept for a row; its pages' content is overwritten by their next owner."""
         self._memory.drop(row)
+
+    def _feel(self, observed: Sequence[Observed]) -> None:
+        """Keep up with how many of the rows that write draft."""
+        writing = sum(item.first >= len(item.row.prompt.token_ids) for item in observed)
+        if writing:
+            self._interest += _NEWS * (min(1.0, self._asked / writing) - self._interest)
+        self._asked = 0
 
     def _groups(self, requests: Sequence[DraftRequest]) -> Iterator[list[DraftRequest]]:
         """Split requests so that the trees of each part fit on the scratch pages."""
@@ -125,7 +152,7 @@ class HeadDrafter:
 
     def _growths(self, requests: Sequence[DraftRequest]) -> tuple[list[Growth], PageTable]:
         """A tree to grow for each request, and the pages that each may use."""
-        growths, pages, used = [], [], 0
+        growths, pages, origins, used = [], [], [], 0
         size = self._store.page_size
         for index, request in enumerate(requests):
             need = self._scratch_need(request)
@@ -133,8 +160,9 @@ class HeadDrafter:
             used += need
             pages.append([*request.row.pages, *own])
             levels = drafted_levels(request, len(pages[-1]) * size, size, self._runner.positions)
-            growths.append(Growth(index, request, levels, size))
-        return growths, PageTable.of(pages, size)
+            origins.append(self._memory.origin(request.row))
+            growths.append(Growth(index, request, levels, size, origins[-1]))
+        return growths, PageTable.of(pages, size, origins)
 
     def _draft_chains(self, requests: Sequence[DraftRequest]) -> dict[Row, Draft]:
         """Draft chains of any lengths, all levels in one call."""
@@ -227,16 +255,17 @@ class HeadDrafter:
 
     def _catch_up(self, spans: Sequence[tuple[Row, int, int]]) -> None:
         """Compute and store entries of committed tokens ``[first, end)`` of rows."""
-        entries = Entries(PageTable.of([row.pages for row, _, _ in spans], self._store.page_size))
-        features = []
+        origins = [self._memory.origin(row) for row, _, _ in spans]
+        pages = [row.pages for row, _, _ in spans]
+        entries, features = Entries(PageTable.of(pages, self._store.page_size, origins)), []
         for index, (row, first, end) in enumerate(spans):
             tokens, own = self._memory.take(row, first, end)
             entries.add_text(index, first, tokens)
             features.append(own)
         self._run(entries.batch([], _joined(features)), self._outputs([], 1))
-        for row, first, end in spans:
+        for (row, first, end), origin in zip(spans, origins, strict=True):
             self._memory.mark_stored(row, end)
-            self._memory.owe(row, Growth.text_flops(self._runner.config, end - first, first))
+            self._memory.owe(row, Growth.text_flops(self._runner.config, end - first, first - origin))
 
     def _level_outputs(self, growths: Sequence[Growth]) -> DraftOutputs:
         """Room for the candidates of all nodes that are expanded in a pass."""

@@ -19,23 +19,37 @@ class PageTable:
     """Pages of the rows of a pass.
 
     Attributes:
-        rows: Pages of each row in logical order.
+        rows: Pages of each row in logical order, from its origin on.
         tensor: The same, int32 ``[rows, longest]``, null pages behind.
         page_size: Entries in a page.
+        origins: First position of each row that there are entries of, at the beginning of a page.
     """
 
     rows: Sequence[Sequence[int]]
     tensor: Tensor
     page_size: int
+    origins: Sequence[int]
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]], page_size: int) -> PageTable:
-        """Lay out the page numbers of several rows."""
-        return cls(rows, page_table(rows), page_size)
+    def of(
+        cls, rows: Sequence[Sequence[int]], page_size: int, origins: Sequence[int] | None = None
+    ) -> PageTable:
+        """Lay out the page numbers of several rows.
 
-    def slots(self, row: int, places: Iterable[int]) -> list[int]:
+        Args:
+            rows: All pages of each row in logical order.
+            page_size: Entries in a page.
+            origins: Positions, multiples of ``page_size``, before which a row has no entries; ``None``: all
+                have all.
+        """
+        starts = [0] * len(rows) if origins is None else origins
+        own = [pages[start // page_size :] for pages, start in zip(rows, starts, strict=True)]
+        return cls(own, page_table(own), page_size, starts)
+
+    def slots(self, row: int, positions: Iterable[int]) -> list[int]:
         """Where the K/V store holds these positions of a row."""
-        return slots_of(self.rows[row], places, self.page_size)
+        origin = self.origins[row]
+        return slots_of(self.rows[row], (position - origin for position in positions), self.page_size)
 
 
 @dataclass(slots=True)
@@ -48,8 +62,8 @@ class Entries:
         positions: For the rotary embedding.
         slots: Where the K/V store holds them.
         rows: Row of the page table.
-        contexts: An entry sees the row positions below this,
-        extras: and these behind them, all entries' one after another,
+        contexts: An entry sees so many of the row's positions, from its origin on,
+        extras: and these (counted from there) behind them, all entries' one after another,
         extra_counts: as many for each.
     """
 
@@ -72,17 +86,19 @@ class Entries:
         self.positions += span
         self.slots += self.table.slots(row, span)
         self.rows += [row] * len(tokens)
-        self.contexts += range(first + 1, first + len(tokens) + 1)
+        seen = first - self.table.origins[row]
+        self.contexts += range(seen + 1, seen + len(tokens) + 1)
         self.extra_counts += [0] * len(tokens)
 
     def add_node(self, row: int, token: int, position: int, context: int, lineage: Sequence[int]) -> None:
         """Entry of a tree node; ``lineage`` holds the places of its ancestors and, last, its own."""
+        origin = self.table.origins[row]
         self.tokens.append(token)
         self.positions.append(position)
         self.slots += self.table.slots(row, lineage[-1:])
         self.rows.append(row)
-        self.contexts.append(context)
-        self.extras += lineage
+        self.contexts.append(context - origin)
+        self.extras += (place - origin for place in lineage) if origin else lineage
         self.extra_counts.append(len(lineage))
 
     @property

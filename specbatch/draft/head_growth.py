@@ -34,6 +34,7 @@ class Growth:
         request: The row and what is asked for.
         levels: Levels that can be drafted.
         page_size: Entries in a page.
+        origin: First position of the row that the head sees.
 
     Attributes:
         levels: Those that can be drafted.
@@ -45,8 +46,8 @@ class Growth:
         flops: Operations of its entries.
     """
 
-    def __init__(self, index: int, request: DraftRequest, levels: int, page_size: int) -> None:
-        self.index, self.row = index, request.row
+    def __init__(self, index: int, request: DraftRequest, levels: int, page_size: int, origin: int) -> None:
+        self.index, self.row, self._origin = index, request.row, origin
         self.width = request.shape.width
         self.temperature = request.row.prompt.params.temperature
         self.failed, self.passes, self.flops = False, 0, 0.0
@@ -113,17 +114,17 @@ class Growth:
     def charge_text(self, config: HeadConfig, count: int, first: int) -> None:
         """Account for the pass of ``count`` committed tokens from position ``first``; the last predicts."""
         self.passes += 1
-        self.flops += self.text_flops(config, count, first) + _head_flops(config)
+        self.flops += self.text_flops(config, count, first - self._origin) + _head_flops(config)
 
     def charge_nodes(self, config: HeadConfig, count: int, depth: int) -> None:
         """Account for the pass of ``count`` nodes at a depth."""
         self.passes += 1
-        keys = self.committed + depth
+        keys = self.committed - self._origin + depth
         self.flops += count * (_entry_flops(config) + _key_flops(config) * keys + _head_flops(config))
 
     @staticmethod
     def text_flops(config: HeadConfig, count: int, first: int) -> float:
-        """Operations of entries of committed tokens, without the LM head; a multiply-add is two."""
+        """Operations of entries behind ``first`` others, without the LM head; a multiply-add is two."""
         fusing = 2.0 * len(config.captured) * config.hidden**2
         keys = count * first + count * (count + 1) / 2
         return count * (fusing + _entry_flops(config)) + _key_flops(config) * keys

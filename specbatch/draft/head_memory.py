@@ -20,7 +20,8 @@ class _Known:
         first: Position of the entry that the first features make, one behind the token they belong to.
         pieces: Features ``[n, F, hidden]`` one after another, for entries from ``first`` on.
         end: Position behind the last entry that can be made.
-        stored: Entries below this position are in the head's store.
+        stored: Entries from ``origin`` up to this position are in the head's store.
+        origin: What stands before this position, the beginning of a page, the head does not see.
         passes: Passes that have been made for the row and not been charged to a draft yet.
         flops: Their operations.
     """
@@ -29,6 +30,7 @@ class _Known:
     pieces: list[NDArray[np.float32]]
     end: int
     stored: int
+    origin: int
     passes: int = 0
     flops: float = 0.0
 
@@ -47,6 +49,13 @@ class _Known:
         self.pieces.append(features)
         self.end += len(features)
 
+    def drop_before(self, position: int) -> None:
+        """Let go of the features of entries below a position, which are never made."""
+        while self.first + len(self.pieces[0]) <= position:
+            self.first += len(self.pieces.pop(0))
+        self.pieces[0] = self.pieces[0][position - self.first :]
+        self.first = self.stored = self.origin = position
+
 
 class FeatureMemory:
     """Features of all rows, and of the last token of every page.
@@ -63,6 +72,7 @@ class FeatureMemory:
     def __init__(self, num_pages: int, page_size: int, shape: tuple[int, int]) -> None:
         self._page_size = page_size
         self._known: dict[Row, _Known] = {}
+        self._filled = np.zeros(num_pages, dtype=np.bool_)  # pages all of whose entries are stored
         self._tails = np.zeros((num_pages, *shape), dtype=np.float32)
         assert math.prod(shape) > 0, "a head reads at least one layer"
 
@@ -76,8 +86,9 @@ class FeatureMemory:
             known = self._start(row, observed.first)
         known.add(features)
         for place in range(observed.first // self._page_size, row.cached // self._page_size):
-            last = (place + 1) * self._page_size - 1
-            self._tails[row.pages[place]] = features[last - observed.first]
+            end = (place + 1) * self._page_size
+            self._tails[row.pages[place]] = features[end - 1 - observed.first]
+            self._filled[row.pages[place]] = known.origin < end <= known.stored
 
     def drop(self, row: Row) -> None:
         """Forget a row; unknown rows are fine."""
@@ -108,6 +119,19 @@ class FeatureMemory:
         known = self._known[row]
         return known.stored, known.end - 1
 
+    def origin(self, row: Row) -> int:
+        """First position of the row that the head sees."""
+        return self._known[row].origin
+
+    def forgo(self, row: Row, most: int) -> None:
+        """Of a backlog of more than twice as many entries, make about this many; the head sees no others."""
+        if self.backlog(row) <= 2 * most:
+            return
+        known = self._known[row]
+        position = (known.end - most) // self._page_size * self._page_size
+        if position > known.stored:
+            known.drop_before(position)
+
     def take(self, row: Row, first: int, end: int) -> tuple[list[int], NDArray[np.float32]]:
         """Tokens and features of entries ``first … end - 1``."""
         known = self._known[row]
@@ -120,8 +144,10 @@ class FeatureMemory:
 
     def mark_stored(self, row: Row, end: int | None = None) -> None:
         """Note that entries below ``end`` (all, by default) are stored, as far as the row's pages reach."""
-        end = row.committed if end is None else end
-        self._known[row].stored = min(end, len(row.pages) * self._page_size)
+        known, size = self._known[row], self._page_size
+        before = max(known.origin, known.stored // size * size)
+        known.stored = min(row.committed if end is None else end, len(row.pages) * size)
+        self._filled[row.pages[before // size : known.stored // size]] = True
 
     def owe(self, row: Row, flops: float) -> None:
         """Note one pass that no draft has been charged for."""
@@ -137,8 +163,13 @@ class FeatureMemory:
         return owed
 
     def _start(self, row: Row, first: int) -> _Known:
-        """Begin with the entry at ``first``."""
-        known = self._known[row] = _Known(first, [self._before(row, first)], first + 1, first)
+        """Begin with the entry at ``first``, and see the filled pages before it."""
+        origin = first // self._page_size
+        while origin and self._filled[row.pages[origin - 1]]:
+            origin -= 1
+        known = self._known[row] = _Known(
+            first, [self._before(row, first)], first + 1, first, origin * self._page_size
+        )
         return known
 
     def _before(self, row: Row, first: int) -> NDArray[np.float32]:

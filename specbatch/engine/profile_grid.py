@@ -44,7 +44,7 @@ SHORT = Grid(
     widths=(1, 4),
     chunks=(32,),
     checks=(),
-    effort=Effort(seconds=4.0, repeats=3),
+    effort=Effort(seconds=4.0, repeats=7),
     kv_bytes=1 << 29,
 )
 """Before the first run with a pair of models: some seconds at most."""

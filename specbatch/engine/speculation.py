@@ -203,6 +203,8 @@ def observed(
         path = () if verdict is None else verdict.path
         first = item.row.cached - item.count - len(path)
         root = start + item.count - 1
-        tokens = [*range(start, root + 1), *(root + node for node in path)]
-        found.append(Observed(item.row, first, None if known is None else known[tokens]))
+        seen = None if known is None else known[start : root + 1].copy()
+        if known is not None and path:
+            seen = known[[*range(start, root + 1), *(root + node for node in path)]]
+        found.append(Observed(item.row, first, seen))
     return found

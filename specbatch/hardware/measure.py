@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -57,6 +58,9 @@ def measure(
 ) -> dict[K, Timing]:
     """Time probes in rounds, each round all of them, forward and backward in turns.
 
+    Where time does not suffice for that, rounds behind the first share what is left of it evenly, and go
+    through the quickest probes only: a moment's disturbance is large in proportion to them.
+
     What disturbs the machine for a moment then hits a repeat of many probes rather than all repeats of
     one, and the median leaves it out. The first time of a probe warms up caches and memory; it counts
     only where it is the only one.
@@ -75,9 +79,11 @@ def measure(
     end = clock() + effort.seconds
     rounds, done = effort.repeats + 1, 0
     for turn in range(rounds):
-        for probe in probes if turn % 2 == 0 else reversed(probes):
+        share = (end - clock()) / (rounds - turn if turn else 1)
+        until = clock() + share
+        for probe in _in_order(probes, times, turn, share):
             before = clock()
-            if before + _expected(probe, probes, times) <= end:
+            if before + _expected(probe, probes, times) <= until:
                 probe.run()
                 times[probe.key].append(clock() - before)
             done += 1
@@ -86,6 +92,15 @@ def measure(
     kept = {key: own[1:] or own for key, own in times.items()}
     medians = {key: Timing(statistics.median(own), len(own)) for key, own in kept.items() if own}
     return {key: timing for key, timing in medians.items() if timing.seconds > 0.0}
+
+
+def _in_order(
+    probes: Sequence[Probe[K]], times: dict[K, list[float]], turn: int, share: float
+) -> Sequence[Probe[K]]:
+    """The probes of a round that may take so many seconds."""
+    if turn and sum(own[-1] for own in times.values() if own) > share:
+        return sorted(probes, key=lambda probe: times[probe.key][-1] if times[probe.key] else math.inf)
+    return probes if turn % 2 == 0 else probes[::-1]
 
 
 def _expected(probe: Probe[K], probes: Sequence[Probe[K]], times: dict[K, list[float]]) -> float:

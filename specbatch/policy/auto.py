@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,26 +14,32 @@ from specbatch.policy.base import StepView, bounded, view_of
 from specbatch.policy.costed import LEAST_GAIN, CostedPolicy, Instruments, joule_prices, prices
 from specbatch.policy.forecast import FREE, FULL, Forecast
 from specbatch.policy.forest import Drafts, Floats
-from specbatch.policy.menu import NOTHING, Choice, Prospect, decide, menu
+from specbatch.policy.menu import NOTHING, Choice, Prospect, decide, menu, relief_of
 from specbatch.policy.need import Needs, promises
-from specbatch.policy.rest import Rest, done
+from specbatch.policy.rest import Plan, Rest, done
 from specbatch.policy.selection import CandidateTable, select
 from specbatch.policy.trial import Trials, hoped
 from specbatch.rows import Row
 from specbatch.step import Work
 from specbatch.tree import TokenTree
 
-EVERY = 12
+EVERY = 16
 """Steps after which the choice is weighed again although nothing has changed; fewer in the beginning."""
 
-_SELDOM = 3
+_FIRST = 4
+"""Steps after which the first choice of a run is weighed again."""
+
+_SELDOM = 4
 """Times as many where nothing is drafted: what that costs is no more than what drafting would have won."""
 
 _FEW = 8
 """The choice is weighed again once more than one row in so many has come or gone."""
 
 PROBE_SHARE = 0.02
-"""Share of the time that is spent on finding out whether drafting would pay, once that is known."""
+"""Share of the time that is spent on finding out whether drafting would pay."""
+
+_REMINDER = 0.1
+"""So much of it once many drafts have been seen."""
 
 _PROBED = 3
 """Rows that find it out for all: the first draft for a row goes through all of its prompt."""
@@ -41,8 +47,11 @@ _PROBED = 3
 _KNOWN = 6
 """Drafts that tell whether drafting pays; after fewer, more time is spent on finding out."""
 
-_FREE_EVERY = 4
-"""Of so many steps one asks for free drafts of rows that had no use for the last ones."""
+_FREE_EVERY, _FREE_SELDOM = 4, 16
+"""Of so many steps one asks for free drafts of rows that had no use for the last one, or for any lately."""
+
+_ASKING = 0.05
+"""Share by which drafts must be expected to raise tokens per second to be worth asking for in every step."""
 
 _SAMPLED = 4
 """Of so many steps one is learnt from when a few drafts have been seen."""
@@ -58,6 +67,17 @@ class _Standing:
     rows: frozenset[Row] = frozenset()
     gaining: frozenset[Row] = frozenset()
     until: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Crowd:
+    """Rows that need more of a step than their next token; those of them that nobody's rest can help."""
+
+    hurried: frozenset[Row] = frozenset()
+    stuck: frozenset[Row] = frozenset()
+
+
+_CALM = _Crowd()
 
 
 class AutoPolicy(CostedPolicy):
@@ -83,9 +103,10 @@ class AutoPolicy(CostedPolicy):
         self._menu = menu(largest)
         self._rest = Rest(self.lengths, instruments.min_progress)
         self._calm = self._hurry = self._standing = _Standing()
+        self._promised: frozenset[Row] = frozenset()  # rows with promises when the choice was last weighed
         self._lucky: frozenset[Row] = frozenset()  # rows whose last draft had something worth verifying
-        self._steps = self._since_probe = 0
-        self._probe_every = 1
+        self._steps = self._until_probe = self._asked = 0
+        self._ask_every = _FREE_EVERY
 
     @property
     def mode(self) -> str:
@@ -101,45 +122,78 @@ class AutoPolicy(CostedPolicy):
         if costs is None or not any(map(promises, view.rows)):
             return self._rest.keep(work, {})
         plan = self._rest.plan(work, view, costs, self.needs([item.row for item in work], now))
-        hurried = frozenset(view.rows[i] for i in plan.hurried)
-        if not hurried:
+        crowd = _crowd(plan, view.rows)
+        if not crowd.hurried:
             return self._rest.keep(work, {})
-        weighed = self._steps < self._hurry.until
-        found = {}
-        for choice in (NOTHING, *(each for each in self._menu if not weighed or each == self._hurry.choice)):
-            left_out = plan.left_out(*self._offers(choice, view, costs, hurried))
-            some = view_of(done(work, left_out), now, view.budget)
-            given_up = len(hurried.difference(some.rows))
-            found[choice] = self._prospect(choice, some, costs, hurried).without(given_up), some, left_out
-        plain, *others = (prospect for prospect, _, _ in found.values())
-        prospect, some, left_out = found[decide(plain, others, self._hurry.choice).choice]
-        until = self._hurry.until if weighed else self._next()
-        self._standing = self._hurry = _standing(prospect, some.rows, until)
+        if self._steps >= self._hurry.until or _differ(self._promised, filter(promises, view.rows)):
+            self._promised = frozenset(filter(promises, view.rows))
+            left_out = self._weigh(plan, work, view, crowd)
+        else:
+            left_out = self._stand_by(plan, work, view, crowd)
+        self._standing = self._hurry
         return self._rest.keep(work, left_out)
+
+    def _weigh(self, plan: Plan, work: Sequence[Work], view: StepView, crowd: _Crowd) -> dict[int, int]:
+        """Take the choice that keeps most promises; who sits out for it."""
+        hurried = crowd.hurried
+        found: dict[Choice, tuple[Prospect, StepView, dict[int, int]]] = {}
+
+        def look_at(choices: Iterable[Choice]) -> None:
+            for choice in choices:
+                left_out, some = self._without(choice, plan, work, view, crowd)
+                prospect = self._prospect(choice, some, crowd)
+                found[choice] = prospect.without(len(hurried.difference(some.rows))), some, left_out
+
+        look_at((NOTHING, *(choice for choice in self._menu if not choice.urgent_only)))
+        if found[NOTHING][0].lacking > relief_of(len(hurried)):
+            look_at(choice for choice in self._menu if choice.urgent_only)
+        plain, *others = (prospect for prospect, _, _ in found.values())
+        prospect, some, left_out = found[decide(plain, others, self._hurry.choice, len(hurried)).choice]
+        self._hurry = _standing(prospect, some.rows, self._next())
+        return left_out
+
+    def _stand_by(self, plan: Plan, work: Sequence[Work], view: StepView, crowd: _Crowd) -> dict[int, int]:
+        """Who sits out for the choice that stands; without full drafts nothing else is worth a look."""
+        choice = self._hurry.choice
+        left_out, some = self._without(choice, plan, work, view, crowd)
+        if choice == NOTHING:
+            self._hurry = replace(self._hurry, rows=frozenset(some.rows))
+        else:
+            self._hurry = _standing(self._prospect(choice, some, crowd), some.rows, self._hurry.until)
+        return left_out
+
+    def _without(
+        self, choice: Choice, plan: Plan, work: Sequence[Work], view: StepView, crowd: _Crowd
+    ) -> tuple[dict[int, int], StepView]:
+        """Who would sit out for a choice, and the step without them."""
+        left_out = plan.left_out(*self._offers(choice, view, crowd))
+        return left_out, view_of(done(work, left_out), view.now, view.budget)
 
     def wanted(self, view: StepView, costs: Costs) -> list[TreeShape | None]:
         """Trees as chosen for the rows of which something is expected, probes, and what is free."""
         if self._outdated(view.rows):
             calm = (choice for choice in self._menu if not choice.urgent_only)
-            others = [self._prospect(choice, view, costs) for choice in calm]
-            found = decide(self._prospect(NOTHING, view, costs), others, self._standing.choice)
+            others = [self._prospect(choice, view, _CALM) for choice in calm]
+            found = decide(self._prospect(NOTHING, view, _CALM), others, self._standing.choice)
             seldom = _SELDOM if found.choice == NOTHING else 1
             self._standing = self._calm = _standing(found, view.rows, self._next(seldom))
-            self._probe_every = self._pause(view, costs)
         shape, gaining = self._standing.choice.shape, self._standing.gaining
-        asking = not self._steps % min(_FREE_EVERY, 1 + len(view.rows))  # few rows' drafts take little time
+        asking = self._steps >= self._asked + self._ask_every
+        if asking:
+            self._asked = self._steps
         shapes: list[TreeShape | None] = []
         for row in view.rows:
             own = bounded(shape, row) if shape is not None and row in gaining else None
             if own is None and (asking or row in gaining or row in self._lucky):
                 own = self._own_free(row)
             shapes.append(own)
-        return self._probed(shapes, view.rows)
+        return self._probed(shapes, view, costs)
 
     def select(self, view: StepView, drafts: Drafts, shapes: Sequence[TreeShape]) -> list[TokenTree]:
         """What promises need, and what pays."""
         chosen = super().select(view, drafts, shapes)
         self._lucky = frozenset(row for row, tree in zip(drafts.rows, chosen, strict=True) if tree.size)
+        self._ask_every = _FREE_EVERY if self._lucky else min(2 * self._ask_every, _FREE_SELDOM)
         return chosen
 
     def learn(self, drafts: Drafts, conditional: Floats, shapes: Sequence[TreeShape]) -> None:
@@ -177,31 +231,32 @@ class AutoPolicy(CostedPolicy):
     def _outdated(self, rows: Sequence[Row]) -> bool:
         """Whether the standing choice was made too long ago, or for others."""
         known = self._standing.rows
-        return (
-            self._steps >= self._standing.until or len(known.symmetric_difference(rows)) > len(known) // _FEW
-        )
+        if self._steps >= self._standing.until:
+            return True
+        if (
+            self._standing.choice == NOTHING
+        ):  # others in their places can be drafted no better, as far as is known
+            return abs(len(rows) - len(known)) > len(known) // _FEW
+        return _differ(known, rows)
 
     def _next(self, seldom: int = 1) -> int:
         """Step in which a choice is weighed again."""
-        return self._steps + min(seldom * EVERY, 1 + self._steps // 4)
+        return self._steps + min(seldom * EVERY, _FIRST + self._steps // 4)
 
-    def _offers(
-        self, choice: Choice, view: StepView, costs: Costs, hurried: frozenset[Row]
-    ) -> tuple[Floats, float]:
+    def _offers(self, choice: Choice, view: StepView, crowd: _Crowd) -> tuple[Floats, float]:
         """What rows may expect of 0, 1, … drafted tokens, float64 ``[R, C + 1]``, and seconds of drafting."""
-        shapes = self._shapes(choice, view.rows, hurried)
-        gains = np.maximum(0.0, self._outlook(shapes, view.rows, hurried)[:, : self._n_max])
+        shapes = self._shapes(choice, view.rows, crowd)
+        gains = np.maximum(0.0, self._outlook(shapes, view.rows, crowd)[:, : self._n_max])
         offers = np.concatenate([np.ones((len(gains), 1)), gains], axis=1).cumsum(axis=1)
-        return offers, self.draft_s(costs, [shape for shape in shapes if shape is not None])
+        return offers, self._drafting_s(shapes)
 
-    def _prospect(
-        self, choice: Choice, view: StepView, costs: Costs, hurried: frozenset[Row] = frozenset()
-    ) -> Prospect:
+    def _prospect(self, choice: Choice, view: StepView, crowd: _Crowd) -> Prospect:
         """What a choice is expected to bring."""
-        shapes = self._shapes(choice, view.rows, hurried)
-        step_s, other_s = prices(costs, view, self.draft_s(costs, [s for s in shapes if s is not None]))
+        assert self._costs is not None, "nothing is weighed without costs"
+        shapes = self._shapes(choice, view.rows, crowd)
+        step_s, other_s = prices(self._costs, view, self._drafting_s(shapes))
         table = CandidateTable(
-            self._outlook(shapes, view.rows, hurried),
+            self._outlook(shapes, view.rows, crowd),
             Needs(self.needs(view.rows, view.now)),
             np.array([1 if shape is None else shape.levels for shape in shapes]),
             np.full(len(shapes), self._n_max),
@@ -211,47 +266,65 @@ class AutoPolicy(CostedPolicy):
         price = joule_prices(self._power, len(view.rows), step_s, paid)
         return Prospect.of(choice, select(table, step_s, other_s, LEAST_GAIN, price))
 
-    def _outlook(
-        self, shapes: Sequence[TreeShape | None], rows: Sequence[Row], hurried: frozenset[Row]
-    ) -> Floats:
-        """Forecasts, those of rows in a hurry with the benefit of the doubt; float64 ``[R, C]``."""
+    def _drafting_s(self, shapes: Sequence[TreeShape | None]) -> float:
+        """Seconds that drafting these trees takes together."""
+        assert self._costs is not None, "nothing is weighed without costs"
+        return self.draft_s(self._costs, [shape for shape in shapes if shape is not None])
+
+    def _outlook(self, shapes: Sequence[TreeShape | None], rows: Sequence[Row], crowd: _Crowd) -> Floats:
+        """Forecasts, those of rows that only drafts can help with the benefit of the doubt; ``[R, C]``."""
         table = self._forecast.table(shapes, rows)
+        if not crowd.stuck:
+            return table
         for i, (row, shape) in enumerate(zip(rows, shapes, strict=True)):
-            if shape is not None and row in hurried and self._trials.hopes(row):
+            if shape is not None and row in crowd.stuck and self._trials.hopes(row):
                 table[i] = hoped(table[i], shape.levels)
         return table
 
-    def _shapes(self, choice: Choice, rows: Sequence[Row], hurried: frozenset[Row]) -> list[TreeShape | None]:
+    def _shapes(self, choice: Choice, rows: Sequence[Row], crowd: _Crowd) -> list[TreeShape | None]:
         """What each row would be asked for."""
         shape = choice.shape
         if shape is None:
             return [self._own_free(row) for row in rows]
         return [
-            (bounded(shape, row) if row in hurried or not choice.urgent_only else None) or self._own_free(row)
+            (bounded(shape, row) if row in crowd.hurried or not choice.urgent_only else None)
+            or self._own_free(row)
             for row in rows
         ]
 
     def _own_free(self, row: Row) -> TreeShape | None:
         return None if self._free is None else bounded(self._free, row)
 
-    def _probed(self, shapes: list[TreeShape | None], rows: Sequence[Row]) -> list[TreeShape | None]:
+    def _probed(self, shapes: list[TreeShape | None], view: StepView, costs: Costs) -> list[TreeShape | None]:
         """Let rows without a full draft try a short one now and then."""
-        self._since_probe += 1
-        if self._since_probe >= self._probe_every:
-            idle = [i for i, shape in enumerate(shapes) if shape is None or shape.free][:_PROBED]
-            for i in idle:
-                shapes[i] = bounded(_PROBE, rows[i]) or shapes[i]
-                self._since_probe = 0
+        self._until_probe -= 1
+        if self._until_probe > 0:
+            return shapes
+        for i in [i for i, shape in enumerate(shapes) if shape is None or shape.free][:_PROBED]:
+            shapes[i] = bounded(_PROBE, view.rows[i]) or shapes[i]
+            self._until_probe = self._pause(view, costs)
         return shapes
 
     def _pause(self, view: StepView, costs: Costs) -> int:
         """Steps between two probes, so that they take a small share of the time."""
         step_s = float(prices(costs, replace(view, budget=0), 0.0)[0][0])
-        share = PROBE_SHARE * max(1.0, _KNOWN / (1.0 + self._forecast.seen))
+        share = PROBE_SHARE * max(_REMINDER, _KNOWN / (1.0 + self._forecast.seen))
         probe_s = costs.draft_tree_s(min(_PROBED, len(view.rows)), 1, _PROBE.levels)
         return math.ceil(probe_s / (share * step_s))
 
 
+def _crowd(plan: Plan, rows: Sequence[Row]) -> _Crowd:
+    """Who is in a hurry in a step."""
+    return _Crowd(*(frozenset(rows[i] for i in places) for places in (plan.hurried, plan.beyond_rest)))
+
+
+def _differ(known: frozenset[Row], rows: Iterable[Row]) -> bool:
+    """Whether more than a few rows have come or gone."""
+    return len(known.symmetric_difference(rows)) > len(known) // _FEW
+
+
 def _standing(prospect: Prospect, rows: Sequence[Row], until: int) -> _Standing:
-    gaining = np.flatnonzero(prospect.selection.taken).tolist()
+    selection = prospect.selection
+    promised = selection.slo_nodes.any() or selection.rate >= selection.base_rate * (1.0 + _ASKING)
+    gaining = np.flatnonzero(selection.taken).tolist() if promised else []
     return _Standing(prospect.choice, frozenset(rows), frozenset(rows[i] for i in gaining), until)

@@ -11,8 +11,11 @@ from specbatch.policy.selection import Selection
 MIN_GAIN = 0.03
 """Share by which drafting must be expected to raise tokens per second before it is begun."""
 
-_RELIEF = 0.02
-"""Share of a row's need by which its prospects must improve before anything changes for it."""
+_RELIEF = 0.08
+"""Share of what rows in a hurry need by which their prospects must improve before anything changes for them.
+
+What they lack is made up for by later steps, as long as it is little.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,12 @@ class Prospect:
         return replace(self, lacking=self.lacking + given_up)
 
 
-def decide(plain: Prospect, others: Sequence[Prospect], current: Choice) -> Prospect:
+def relief_of(hurried: int) -> float:
+    """What so many rows in a hurry may lack before drafting for their sake alone is worth a look."""
+    return _RELIEF * max(1, hurried)
+
+
+def decide(plain: Prospect, others: Sequence[Prospect], current: Choice, hurried: int = 0) -> Prospect:
     """Take the best choice, and change it only for a reason.
 
     Promises come first, tokens per second decide among equals. A choice other than nothing must raise
@@ -84,25 +92,27 @@ def decide(plain: Prospect, others: Sequence[Prospect], current: Choice) -> Pros
         plain: Drafting nothing.
         others: All other choices.
         current: The present choice.
+        hurried: Rows that promises are broken to if nothing is done for them.
     """
+    relief = relief_of(hurried)
     worth = [
         each
         for each in others
-        if each.lacking < plain.lacking - _RELIEF
+        if each.lacking < plain.lacking - relief
         or (
-            each.lacking <= plain.lacking + _RELIEF
+            each.lacking <= plain.lacking + relief
             and each.selection.rate >= plain.selection.rate * (1.0 + MIN_GAIN)
         )
     ]
     best = plain
     for each in worth:
-        if each.lacking < best.lacking - _RELIEF or (
-            each.lacking <= best.lacking + _RELIEF and each.selection.rate > best.selection.rate
+        if each.lacking < best.lacking - relief or (
+            each.lacking <= best.lacking + relief and each.selection.rate > best.selection.rate
         ):
             best = each
     for each in (plain, *others):
-        kept = each.lacking <= best.lacking + _RELIEF
-        pays = each.selection.rate >= plain.selection.rate or each.lacking < plain.lacking - _RELIEF
+        kept = each.lacking <= best.lacking + relief
+        pays = each.selection.rate >= plain.selection.rate or each.lacking < plain.lacking - relief
         near = each.selection.rate * (1.0 + MIN_GAIN) >= best.selection.rate
         if each.choice == current and kept and pays and near:
             return each

@@ -109,6 +109,13 @@ class Plan:
         step_s = float(self.length(seats.tokens.sum(keepdims=True), seats.prefill.sum(keepdims=True))[0])
         return [self.pieces[i].place for i in np.flatnonzero(seats.needs.at(step_s) > 1.0).tolist()]
 
+    @property
+    def beyond_rest(self) -> list[int]:
+        """Rows of the view that break a promise by plain decoding even where all without promises rest."""
+        needs = self.seats.needs
+        step_s = float(self.length(needs.asking.sum(keepdims=True), np.zeros(1, dtype=np.int64))[0])
+        return [self.pieces[i].place for i in np.flatnonzero(needs.least_at(step_s) > 1.0).tolist()]
+
     def left_out(self, offers: Floats, draft_s: float = 0.0) -> dict[int, int]:
         """Whose work is best left out: item → tokens.
 

@@ -69,6 +69,14 @@ def test_where_time_ends_the_first_measurement_counts() -> None:
     assert found == {"a": Timing(1.0, 1), "b": Timing(1.0, 1)}
 
 
+def test_where_time_is_short_the_quickest_are_repeated() -> None:
+    clock = Clock()
+    probes = [clock.probe("a", 1.0), clock.probe("b", 1.0), clock.probe("long", 10.0, 10.0)]
+    found = measure(probes, Effort(18.0, 3), clock=clock)
+    assert found == {"long": Timing(10.0, 1), "a": Timing(1.0, 3), "b": Timing(1.0, 3)}
+    assert clock.now <= 1018.0
+
+
 def test_what_would_end_too_late_is_not_begun() -> None:
     clock = Clock()
     probes = [clock.probe("small", 1.0), clock.probe("huge", 64.0, size=64.0), clock.probe("fair", 2.0, 2.0)]

@@ -45,7 +45,7 @@ class ThreadPool:
         cores: Sequence[int] | Literal["auto"] | None = "auto",
         *,
         isa: Isa = "auto",
-        spin_us: int = 50,
+        spin_us: int = 1000,
     ) -> None:
         native.require()
         from specbatch_kernels.cpu import _native  # noqa: PLC0415 - missing where it was not compiled
