@@ -29,6 +29,11 @@ def expected_accepted(tree: TokenTree) -> float:
     return float(np.exp(tree.path_log_probs[1:]).sum())
 
 
+def has_free_drafts(name: str) -> bool:
+    """Whether a drafter of this name proposes something without a pass of a draft model."""
+    return "+" in name
+
+
 class FirstThen:
     """Asks the first drafter about every row, and the second about those with too little promise.
 

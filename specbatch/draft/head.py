@@ -25,6 +25,7 @@ from specbatch.draft.head_entries import Entries, PageTable
 from specbatch.draft.head_growth import Growth, drafted_levels
 from specbatch.draft.head_memory import FeatureMemory
 from specbatch.draft.head_runner import HeadRunner
+from specbatch.draft.interest import WINDOW, Interest
 from specbatch.rows import Row
 from specbatch.tensors import float64s, int64s, room
 from specbatch.tree import TokenTree
@@ -37,19 +38,6 @@ MAX_WAITING = 128
 
 What a row never drafts from is then mostly never computed. Prompts do not wait: rows share them.
 """
-
-WINDOW = 32
-"""About so many tokens before its first draft a row's drafts see where hardly anything is drafted.
-
-Entries of all tokens take about a twentieth of the time of the target. Where drafts do not pay, nobody
-should pay for being able to draft; a row that begins to draft late catches up with its latest tokens.
-"""
-
-_INTERESTED = 0.3
-"""Share of the rows that draft, below which the others are not made ready for it."""
-
-_NEWS = 0.05
-"""Weight of the last step in that share."""
 
 
 class HeadDrafter:
@@ -88,16 +76,16 @@ class HeadDrafter:
     def begin(self) -> None:
         """Forget all features; what is stored is overwritten before it is read again."""
         config = self._runner.config
-        self._interest, self._asked = 0.0, 0
+        self._interest = Interest()
         shape = len(config.captured), config.hidden
         self._memory = FeatureMemory(self._num_pages, self._store.page_size, shape)
 
     def observe(self, observed: Sequence[Observed]) -> None:
         """Keep the features, and catch up with prompts, and with answers before they take too much memory."""
-        self._feel(observed)
+        self._interest.observe(observed)
         for item in observed:
             self._memory.add(item)
-        if self._interest < _INTERESTED:
+        if not self._interest.is_lively:
             for item in observed:
                 self._memory.forgo(item.row, WINDOW)
             return
@@ -107,7 +95,7 @@ class HeadDrafter:
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One draft for each request; the root alone for rows that were never observed."""
-        self._asked = len(requests)
+        self._interest.asked(len(requests))
         able = [request for request in requests if self._memory.covers(request.row)]
         self._keep_up([request.row for request in able], self._store.page_size)
         drafts: dict[Row, Draft] = {}
@@ -121,13 +109,6 @@ class HeadDrafter:
     def forget(self, row: Row) -> None:
         """Drop what is kept for a row; its pages' content is overwritten by their next owner."""
         self._memory.drop(row)
-
-    def _feel(self, observed: Sequence[Observed]) -> None:
-        """Keep up with how many of the rows that write draft."""
-        writing = sum(item.first >= len(item.row.prompt.token_ids) for item in observed)
-        if writing:
-            self._interest += _NEWS * (min(1.0, self._asked / writing) - self._interest)
-        self._asked = 0
 
     def _groups(self, requests: Sequence[DraftRequest]) -> Iterator[list[DraftRequest]]:
         """Split requests so that the trees of each part fit on the scratch pages."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from specbatch.config import JobConfig
+from specbatch.draft.combination import has_free_drafts
 from specbatch.draft.guarded import GuardedDrafter
 from specbatch.engine.admission import Admission
 from specbatch.engine.commit import Voice, commit_tokens, failed_answer, finished_answer
@@ -48,7 +49,8 @@ class Loop:
         store = target.executor.store
         self._pool = PagePool(store.num_pages, store.page_size, job.prefix_sharing)
         self._costs = None if target.profile is None else CorrectedCosts(target.profile)
-        over = self._oversight = Oversight(job, self._costs, target.drafter is not None, feed.used, host)
+        name = "" if target.drafter is None else target.drafter.name
+        over = self._oversight = Oversight(job, self._costs, name, feed.used, host)
         limits = Limits(job.max_rows_in_flight, job.prefill_chunk, target.draft_nodes, over.promised_progress)
         priority = {name: tier.priority for name, tier in job.tiers.items()}
         self._scheduler = Scheduler(self._pool, limits, priority.__getitem__, self._forget)
@@ -62,8 +64,7 @@ class Loop:
         self._ledger = Ledger(target.config, self.stats)
         self._sharing = StepSharing(self.stats, host)
         self._verifier = Verifier(target.executor, self._draw)
-        name = "" if target.drafter is None else target.drafter.name
-        calibration, free = Calibration(name), "+" in name
+        calibration, free = Calibration(name), has_free_drafts(name)
         self._economy = Economy(job, host, over.journal, self._costs)
         power = self._economy.model
         tools = Instruments(calibration, self._costs, target.no_profile, free, over.min_progress, power)

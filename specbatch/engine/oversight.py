@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from specbatch.config import JobConfig
+from specbatch.draft.combination import has_free_drafts
 from specbatch.hardware.corrected import CorrectedCosts
 from specbatch.ledger import EngineStats
 from specbatch.policy import Decision, decodes, rests_rows
@@ -45,7 +46,7 @@ class Oversight:
     Args:
         job: Tiers, owners and policy.
         costs: What steps cost here, corrected while it runs; ``None`` without a profile.
-        drafts: There is a drafter.
+        drafter: What drafts, by name; empty for nobody.
         used: Verified tokens of earlier attempts by owner.
         host: Clock, and where decisions go.
     """
@@ -54,13 +55,12 @@ class Oversight:
         self,
         job: JobConfig,
         costs: CorrectedCosts | None,
-        drafts: bool,
+        drafter: str,
         used: Mapping[str, int],
         host: Notes,
     ) -> None:
         self._tiers, self._costs = job.tiers, costs
-        self._drafts = drafts
-        self._foresight = Foresight(costs, job.prefill_chunk, drafts)
+        self._foresight = Foresight(costs, job.prefill_chunk, bool(drafter), has_free_drafts(drafter))
         self._rules = OverloadRules(job.tiers)
         self._shares = Shares({name: t.share for name, t in job.tiers.items() if t.share is not None})
         self._max_rows = job.max_rows_in_flight

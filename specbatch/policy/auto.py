@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from specbatch.policy.menu import NOTHING, Choice, Prospect, decide, menu, relie
 from specbatch.policy.need import Needs, promises
 from specbatch.policy.rest import Plan, Rest, done
 from specbatch.policy.selection import CandidateTable, select
+from specbatch.policy.standing import CALM, FEW, Crowd, Standing, crowd_of, differ, standing_of
 from specbatch.policy.trial import Trials, hoped
 from specbatch.rows import Row
 from specbatch.step import Work
@@ -31,9 +32,6 @@ _FIRST = 4
 
 _SELDOM = 4
 """Times as many where nothing is drafted: what that costs is no more than what drafting would have won."""
-
-_FEW = 8
-"""The choice is weighed again once more than one row in so many has come or gone."""
 
 PROBE_SHARE = 0.02
 """Share of the time that is spent on finding out whether drafting would pay."""
@@ -50,34 +48,10 @@ _KNOWN = 6
 _FREE_EVERY, _FREE_SELDOM = 4, 16
 """Of so many steps one asks for free drafts of rows that had no use for the last one, or for any lately."""
 
-_ASKING = 0.05
-"""Share by which drafts must be expected to raise tokens per second to be worth asking for in every step."""
-
 _SAMPLED = 4
 """Of so many steps one is learnt from when a few drafts have been seen."""
 
 _PROBE = TreeShape(2, 1, 2)
-
-
-@dataclass(frozen=True, slots=True)
-class _Standing:
-    """A choice, of which rows it was made, which of them it gives drafts, and how many steps it stands."""
-
-    choice: Choice = NOTHING
-    rows: frozenset[Row] = frozenset()
-    gaining: frozenset[Row] = frozenset()
-    until: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Crowd:
-    """Rows that need more of a step than their next token; those of them that nobody's rest can help."""
-
-    hurried: frozenset[Row] = frozenset()
-    stuck: frozenset[Row] = frozenset()
-
-
-_CALM = _Crowd()
 
 
 class AutoPolicy(CostedPolicy):
@@ -102,7 +76,7 @@ class AutoPolicy(CostedPolicy):
         self._free = replace(largest, free=True) if instruments.has_free else None
         self._menu = menu(largest)
         self._rest = Rest(self.lengths, instruments.min_progress)
-        self._calm = self._hurry = self._standing = _Standing()
+        self._calm = self._hurry = self._standing = Standing()
         self._promised: frozenset[Row] = frozenset()  # rows with promises when the choice was last weighed
         self._lucky: frozenset[Row] = frozenset()  # rows whose last draft had something worth verifying
         self._steps = self._until_probe = self._asked = 0
@@ -122,10 +96,10 @@ class AutoPolicy(CostedPolicy):
         if costs is None or not any(map(promises, view.rows)):
             return self._rest.keep(work, {})
         plan = self._rest.plan(work, view, costs, self.needs([item.row for item in work], now))
-        crowd = _crowd(plan, view.rows)
+        crowd = crowd_of(plan, view.rows)
         if not crowd.hurried:
             return self._rest.keep(work, {})
-        if self._steps >= self._hurry.until or _differ(self._promised, filter(promises, view.rows)):
+        if self._steps >= self._hurry.until or differ(self._promised, filter(promises, view.rows)):
             self._promised = frozenset(filter(promises, view.rows))
             left_out = self._weigh(plan, work, view, crowd)
         else:
@@ -133,7 +107,7 @@ class AutoPolicy(CostedPolicy):
         self._standing = self._hurry
         return self._rest.keep(work, left_out)
 
-    def _weigh(self, plan: Plan, work: Sequence[Work], view: StepView, crowd: _Crowd) -> dict[int, int]:
+    def _weigh(self, plan: Plan, work: Sequence[Work], view: StepView, crowd: Crowd) -> dict[int, int]:
         """Take the choice that keeps most promises; who sits out for it."""
         hurried = crowd.hurried
         found: dict[Choice, tuple[Prospect, StepView, dict[int, int]]] = {}
@@ -149,21 +123,21 @@ class AutoPolicy(CostedPolicy):
             look_at(choice for choice in self._menu if choice.urgent_only)
         plain, *others = (prospect for prospect, _, _ in found.values())
         prospect, some, left_out = found[decide(plain, others, self._hurry.choice, len(hurried)).choice]
-        self._hurry = _standing(prospect, some.rows, self._next())
+        self._hurry = standing_of(prospect, some.rows, self._next())
         return left_out
 
-    def _stand_by(self, plan: Plan, work: Sequence[Work], view: StepView, crowd: _Crowd) -> dict[int, int]:
+    def _stand_by(self, plan: Plan, work: Sequence[Work], view: StepView, crowd: Crowd) -> dict[int, int]:
         """Who sits out for the choice that stands; without full drafts nothing else is worth a look."""
         choice = self._hurry.choice
         left_out, some = self._without(choice, plan, work, view, crowd)
         if choice == NOTHING:
             self._hurry = replace(self._hurry, rows=frozenset(some.rows))
         else:
-            self._hurry = _standing(self._prospect(choice, some, crowd), some.rows, self._hurry.until)
+            self._hurry = standing_of(self._prospect(choice, some, crowd), some.rows, self._hurry.until)
         return left_out
 
     def _without(
-        self, choice: Choice, plan: Plan, work: Sequence[Work], view: StepView, crowd: _Crowd
+        self, choice: Choice, plan: Plan, work: Sequence[Work], view: StepView, crowd: Crowd
     ) -> tuple[dict[int, int], StepView]:
         """Who would sit out for a choice, and the step without them."""
         left_out = plan.left_out(*self._offers(choice, view, crowd))
@@ -173,10 +147,10 @@ class AutoPolicy(CostedPolicy):
         """Trees as chosen for the rows of which something is expected, probes, and what is free."""
         if self._outdated(view.rows):
             calm = (choice for choice in self._menu if not choice.urgent_only)
-            others = [self._prospect(choice, view, _CALM) for choice in calm]
-            found = decide(self._prospect(NOTHING, view, _CALM), others, self._standing.choice)
+            others = [self._prospect(choice, view, CALM) for choice in calm]
+            found = decide(self._prospect(NOTHING, view, CALM), others, self._standing.choice)
             seldom = _SELDOM if found.choice == NOTHING else 1
-            self._standing = self._calm = _standing(found, view.rows, self._next(seldom))
+            self._standing = self._calm = standing_of(found, view.rows, self._next(seldom))
         shape, gaining = self._standing.choice.shape, self._standing.gaining
         asking = self._steps >= self._asked + self._ask_every
         if asking:
@@ -236,21 +210,21 @@ class AutoPolicy(CostedPolicy):
         if (
             self._standing.choice == NOTHING
         ):  # others in their places can be drafted no better, as far as is known
-            return abs(len(rows) - len(known)) > len(known) // _FEW
-        return _differ(known, rows)
+            return abs(len(rows) - len(known)) > len(known) // FEW
+        return differ(known, rows)
 
     def _next(self, seldom: int = 1) -> int:
         """Step in which a choice is weighed again."""
         return self._steps + min(seldom * EVERY, _FIRST + self._steps // 4)
 
-    def _offers(self, choice: Choice, view: StepView, crowd: _Crowd) -> tuple[Floats, float]:
+    def _offers(self, choice: Choice, view: StepView, crowd: Crowd) -> tuple[Floats, float]:
         """What rows may expect of 0, 1, … drafted tokens, float64 ``[R, C + 1]``, and seconds of drafting."""
         shapes = self._shapes(choice, view.rows, crowd)
         gains = np.maximum(0.0, self._outlook(shapes, view.rows, crowd)[:, : self._n_max])
         offers = np.concatenate([np.ones((len(gains), 1)), gains], axis=1).cumsum(axis=1)
         return offers, self._drafting_s(shapes)
 
-    def _prospect(self, choice: Choice, view: StepView, crowd: _Crowd) -> Prospect:
+    def _prospect(self, choice: Choice, view: StepView, crowd: Crowd) -> Prospect:
         """What a choice is expected to bring."""
         assert self._costs is not None, "nothing is weighed without costs"
         shapes = self._shapes(choice, view.rows, crowd)
@@ -271,7 +245,7 @@ class AutoPolicy(CostedPolicy):
         assert self._costs is not None, "nothing is weighed without costs"
         return self.draft_s(self._costs, [shape for shape in shapes if shape is not None])
 
-    def _outlook(self, shapes: Sequence[TreeShape | None], rows: Sequence[Row], crowd: _Crowd) -> Floats:
+    def _outlook(self, shapes: Sequence[TreeShape | None], rows: Sequence[Row], crowd: Crowd) -> Floats:
         """Forecasts, those of rows that only drafts can help with the benefit of the doubt; ``[R, C]``."""
         table = self._forecast.table(shapes, rows)
         if not crowd.stuck:
@@ -281,7 +255,7 @@ class AutoPolicy(CostedPolicy):
                 table[i] = hoped(table[i], shape.levels)
         return table
 
-    def _shapes(self, choice: Choice, rows: Sequence[Row], crowd: _Crowd) -> list[TreeShape | None]:
+    def _shapes(self, choice: Choice, rows: Sequence[Row], crowd: Crowd) -> list[TreeShape | None]:
         """What each row would be asked for."""
         shape = choice.shape
         if shape is None:
@@ -311,20 +285,3 @@ class AutoPolicy(CostedPolicy):
         share = PROBE_SHARE * max(_REMINDER, _KNOWN / (1.0 + self._forecast.seen))
         probe_s = costs.draft_tree_s(min(_PROBED, len(view.rows)), 1, _PROBE.levels)
         return math.ceil(probe_s / (share * step_s))
-
-
-def _crowd(plan: Plan, rows: Sequence[Row]) -> _Crowd:
-    """Who is in a hurry in a step."""
-    return _Crowd(*(frozenset(rows[i] for i in places) for places in (plan.hurried, plan.beyond_rest)))
-
-
-def _differ(known: frozenset[Row], rows: Iterable[Row]) -> bool:
-    """Whether more than a few rows have come or gone."""
-    return len(known.symmetric_difference(rows)) > len(known) // _FEW
-
-
-def _standing(prospect: Prospect, rows: Sequence[Row], until: int) -> _Standing:
-    selection = prospect.selection
-    promised = selection.slo_nodes.any() or selection.rate >= selection.base_rate * (1.0 + _ASKING)
-    gaining = np.flatnonzero(selection.taken).tolist() if promised else []
-    return _Standing(prospect.choice, frozenset(rows), frozenset(rows[i] for i in gaining), until)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from specbatch.rows import Row
 
-MARGIN = 0.05
+MARGIN = 0.1
 """Share of every allowed time that is kept in reserve."""
 
 Floats = NDArray[np.float64]

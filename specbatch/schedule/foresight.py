@@ -7,14 +7,15 @@ expected to. A promise that is broken even so is given up before work is put int
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specbatch.hardware.cost import Costs
 from specbatch.policy.base import decodes
 from specbatch.policy.lengths import LengthModel
-from specbatch.policy.need import MARGIN
 from specbatch.rows import Row
+from specbatch.schedule.acceptance import Acceptance
 from specbatch.schedule.urgency import open_promises, urgency_of
 from specbatch.step import Work
 from specbatch.verify import Verdict
@@ -28,8 +29,11 @@ EVIDENCE = 4
 _CHAINS = (1, 2, 4)
 """Lengths of drafts of which the one that suits best counts."""
 
-_ACCEPTED, _TRIED = 12.0, 16.0
-"""Drafted tokens that are taken to have been accepted, and of how many, before anything was seen."""
+_SHARES = 20
+"""Shares of accepted tokens are told apart by one in so many."""
+
+_MARGIN = 0.05
+"""Share by which times beside others may turn out longer than they are expected to be."""
 
 _LOOKED_AT = 8
 _LONG = 2**40
@@ -54,14 +58,15 @@ class Foresight:
         costs: Predicted times; ``None``: only what is over already is judged.
         chunk: Prompt tokens that a step computes.
         drafts: The policy may draft.
+        free: Some drafts cost no pass of a draft model.
     """
 
-    def __init__(self, costs: Costs | None, chunk: int, drafts: bool) -> None:
-        self._costs, self._chunk = costs, chunk
+    def __init__(self, costs: Costs | None, chunk: int, drafts: bool, free: bool = False) -> None:
+        self._costs, self._chunk, self._free = costs, chunk, free
         self._drafts = drafts and costs is not None and _has_drafter(costs)
         self._lengths, self._ended = LengthModel(USUAL), dict[str, int]()
-        self._accepted, self._tried = _ACCEPTED, _TRIED
-        self._token_s: dict[tuple[int, int, int], float] = {}
+        self._acceptance = Acceptance()
+        self._token_s: dict[tuple[int, int, int, float], float] = {}
         self._steps, self._prompts = 0, 0.0
 
     def learn(self, work: Sequence[Work], verdicts: Sequence[Verdict | None]) -> None:
@@ -74,16 +79,14 @@ class Foresight:
         for item, verdict in zip(work, verdicts, strict=True):
             self._lengths.advance(item.row)
             if item.drafted and verdict is not None:
-                # Behind the first that is rejected nothing is tried.
-                tried = min(len(verdict.path) + 1, item.drafted)
-                self._accepted = self._accepted * 0.99 + len(verdict.path)
-                self._tried = self._tried * 0.99 + tried
+                self._acceptance.learn(item.row, item.drafted, len(verdict.path))
 
     def ended(self, row: Row) -> None:
         """A row has left the engine."""
         if row.output:
             self._ended[row.prompt.tier] = self._ended.get(row.prompt.tier, 0) + 1
         self._lengths.ended(row)
+        self._acceptance.forget(row)
 
     def hopeless(self, row: Row, now: float) -> Broken | None:
         """What the row could not be given if it were alone; in flight or waiting.
@@ -122,9 +125,9 @@ class Foresight:
         """
 
         def seconds(tokens: int) -> float:
-            return (1.0 + MARGIN) * self._drained_s(row, tokens, others, prompts)
+            return (1.0 + _MARGIN) * self._drained_s(row, tokens, others, prompts)
 
-        lost = self._lost(row, now, (1.0 + MARGIN) * self._prefill_s(row, len(others)), seconds)
+        lost = self._lost(row, now, (1.0 + _MARGIN) * self._prefill_s(row, len(others)), seconds)
         return Broken(lost, "overload") if lost else None
 
     def would_hurt(self, joining: Sequence[Row], now: float, beside: Sequence[Row]) -> bool:
@@ -192,15 +195,15 @@ class Foresight:
         assert self._costs is not None, "nothing is predicted without costs"
         context = _CONTEXT_STEP * (row.committed // _CONTEXT_STEP + 1)
         prompts = prompts if rows > 1 else 0
-        known = self._token_s.get((rows, context, prompts))
+        share = math.ceil(_SHARES * self._acceptance.at_best(row)) / _SHARES
+        known = self._token_s.get((rows, context, prompts, share))
         if known is None:
             known = self._costs.step_s(rows, context, rows, prompts)
             for chain in _CHAINS if self._drafts else ():
                 drafted = self._costs.step_s(rows * (1 + chain), context, rows, prompts)
-                drafted += self._costs.draft_tree_s(rows, 1, chain)
-                share = self._accepted / self._tried
+                drafted += 0.0 if self._free else self._costs.draft_tree_s(rows, 1, chain)
                 known = min(known, drafted / sum(share**depth for depth in range(chain + 1)))
-            self._token_s[rows, context, prompts] = known
+            self._token_s[rows, context, prompts, share] = known
         return known
 
     def _prefill_s(self, row: Row, beside: int) -> float:

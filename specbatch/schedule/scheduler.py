@@ -161,10 +161,10 @@ class Scheduler:
             work: The part of it that was to be done.
 
         Returns:
-            That part and those rows, in the order of the plan.
+            That part as it is and those rows, in the order of the plan.
         """
-        chosen = {item.row for item in work}
-        kept = [item for item in plan if item.row in chosen or self._is_due(item.row)]
+        chosen = {item.row: item for item in work}
+        kept = [chosen.get(item.row, item) for item in plan if item.row in chosen or self._is_due(item.row)]
         moving = {item.row for item in kept}
         self._still = {row: 0 if row in moving else self._still.get(row, 0) + 1 for row in self.running}
         return kept

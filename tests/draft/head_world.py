@@ -124,6 +124,14 @@ class World:
     def propose(self, *requests: tuple[Row, TreeShape]) -> list[Draft]:
         return self.drafter.propose([DraftRequest(row, shape, stream(row)) for row, shape in requests])
 
+    def wake(self) -> None:
+        """Draft for a while, so that all rows are made ready for drafts."""
+        row = self.start(prompt(3, 99))
+        self.prefill(row)
+        for token in range(10):
+            self.propose((row, CHAIN))
+            self.compute((row, 1, [token]))
+
     def check(self, *requests: tuple[Row, TreeShape]) -> None:
         """Propose for all together, and compare with each row recomputed alone."""
         before = [(self.text(row), list(row.pages), row.cached) for row, _ in requests]

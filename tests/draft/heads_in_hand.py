@@ -90,14 +90,18 @@ class SpeltOut:
         )
         self._rotary = rotary_table(turned).double()
 
-    def read(self, text: Sequence[int], features: Tensor) -> tuple[Tensor, Keys]:
+    def read(
+        self, text: Sequence[int], features: Tensor, leading: Tensor | None = None
+    ) -> tuple[Tensor, Keys]:
         """State behind the last token of ``text``, and the keys and values of all of them.
 
         Args:
             text: Committed tokens.
             features: Of all of them but the last; ``[len(text) - 1, F, hidden]``.
+            leading: Of a token before them all, ``[F, hidden]``; zeros by default.
         """
-        before = torch.cat((torch.zeros((1, *features.shape[1:])), features)).double()
+        first = torch.zeros(features.shape[1:]) if leading is None else leading
+        before = torch.cat((first[None], features)).double()
         keys: Keys = []
         x = torch.empty(0)
         for position, (token, row) in enumerate(zip(text, before, strict=True)):
@@ -146,10 +150,16 @@ class SpeltOut:
         return x + self._w[f"{mlp}.down_proj.weight"] @ (silu(gate) * up)
 
     def tree(
-        self, text: Sequence[int], features: Tensor, shape: TreeShape, temperature: float, stream: Stream
+        self,
+        text: Sequence[int],
+        features: Tensor,
+        shape: TreeShape,
+        temperature: float,
+        stream: Stream,
+        leading: Tensor | None = None,
     ) -> dict[tuple[int, ...], float]:
         """Path → log probability of its last token, of every node of the tree that should be proposed."""
-        behind: dict[tuple[int, ...], tuple[Tensor, Keys]] = {(): self.read(text, features)}
+        behind: dict[tuple[int, ...], tuple[Tensor, Keys]] = {(): self.read(text, features, leading)}
         merits: dict[tuple[int, ...], float] = {(): 0.0}
         log_probs: dict[tuple[int, ...], float] = {}
         frontier: list[tuple[int, ...]] = [()]

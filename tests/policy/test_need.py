@@ -30,13 +30,13 @@ def test_a_row_without_promises_needs_one_token() -> None:
 
 
 def test_tpot_asks_for_what_the_row_is_behind() -> None:
-    """100 ms a token, 21 tokens since the first one 1.9 s ago, and a step of 0.25 s ahead."""
+    """100 ms a token, 21 tokens since the first one 1.8 s ago, and a step of 0.25 s ahead."""
     ahead = row(Slo(tpot_ms=100.0), written=22, first=10.0)
-    need = need_of(ahead, 11.9, 50)
-    assert need.at(0.25) == pytest.approx((1.9 + 0.25) / (0.1 * KEPT) - 21)
+    need = need_of(ahead, 11.8, 50)
+    assert need.at(0.25) == pytest.approx((1.8 + 0.25) / (0.1 * KEPT) - 21)
     assert need.at(0.05) == 1.0
-    assert need.least_at(0.25) == pytest.approx(0.25 * 50 / (0.1 * (21 + 50) - 1.9))
-    assert need_of(ahead, 11.9, 50, margin=0.0).at(0.4) == pytest.approx(2.0)
+    assert need.least_at(0.25) == pytest.approx(0.25 * 50 / (0.1 * (21 + 50) - 1.8))
+    assert need_of(ahead, 11.8, 50, margin=0.0).at(0.5) == pytest.approx(2.0)
 
 
 def test_large_arrears_are_made_up_for_over_half_of_what_remains() -> None:
@@ -66,7 +66,7 @@ def test_a_deadline_asks_for_its_share_of_what_is_left() -> None:
 
 
 def test_of_two_promises_the_harder_one_counts() -> None:
-    both = need_of(row(Slo(deadline=20.0, tpot_ms=100.0), 22, 8.1), 10.0, 40)
+    both = need_of(row(Slo(deadline=20.0, tpot_ms=100.0), 22, 8.2), 10.0, 40)
     assert len(both.lines) == 2
     tpot, deadline = (base + 0.3 * slope for base, slope in both.lines)
     assert tpot > deadline > 1.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +53,17 @@ def test_the_prefill_budget_is_shared_by_urgency() -> None:
         s.start(r)
     assert advance(s) == {2: 8, 1: 2}
     assert advance(s) == {2: 1, 1: 6, 0: 4}
+
+
+def test_a_row_that_has_stood_still_takes_part_and_what_was_cut_down_stays_so() -> None:
+    s = scheduler(chunk=10)
+    s.limits = replace(s.limits, min_progress=lambda _: 2)
+    for r in (row(0, 8), row(1, 8)):
+        s.start(r)
+    plan = s.plan(0.0)
+    part = [replace(plan[0], count=3)]
+    assert [item.count for item in s.keep_moving(plan, part)] == [3]
+    assert [item.count for item in s.keep_moving(plan, part)] == [3, plan[1].count]
 
 
 def test_the_least_urgent_row_gives_its_pages_to_the_most_urgent() -> None:
