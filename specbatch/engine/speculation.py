@@ -203,8 +203,9 @@ def observed(
         path = () if verdict is None else verdict.path
         first = item.row.cached - item.count - len(path)
         root = start + item.count - 1
-        seen = None if known is None else known[start : root + 1].copy()
-        if known is not None and path:
-            seen = known[[*range(start, root + 1), *(root + node for node in path)]]
+        seen = None
+        if known is not None:
+            own = known[start : root + 1]
+            seen = np.concatenate([own, known[[root + node for node in path]]]) if path else own.copy()
         found.append(Observed(item.row, first, seen))
     return found

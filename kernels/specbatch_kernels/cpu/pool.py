@@ -19,9 +19,10 @@ class ThreadPool:
     """A fixed set of workers that run one kernel at a time together.
 
     The calling thread is worker 0 and the pool owns the others. While a kernel runs, workers that
-    wait for each other spin for ``spin_us`` and then park; between kernels an idle pool costs
-    nothing. The GIL is released while kernels run, and two pools on disjoint cores run at the same
-    time. Calls from several threads into one pool take turns. A pool does not survive ``fork``.
+    wait for each other spin for ``spin_us`` and then park, and so do those that wait for the next
+    kernel: from then on an idle pool costs nothing. The GIL is released while kernels run, and two
+    pools on disjoint cores run at the same time. Calls from several threads into one pool take turns.
+    A pool does not survive ``fork``.
 
     Args:
         workers: Number of workers, the caller included; at least 1.
@@ -31,7 +32,8 @@ class ThreadPool:
             process the system keeps putting two workers that wait for each other on one CPU.
         isa: ``"auto"`` takes the best instruction set the processor has. The sets differ in their
             last bits, so the choice is part of what a result depends on.
-        spin_us: Microseconds a waiting worker spins before it parks.
+        spin_us: Microseconds a waiting worker spins before it parks. On shared machines waking a
+            parked one can take longer than what there is to do between two kernels of a run.
 
     Raises:
         KernelsUnavailableError: The extension was not compiled.
