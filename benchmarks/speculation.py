@@ -1,9 +1,10 @@
 """Speed of speculation against plain decoding, by rows in flight, policy and drafter.
 
 Usage: ``python benchmarks/speculation.py [--rows 1 4 16 64] [--sets heldout rewriting] [--tokens 64]
-[--repeats 5]``. At least 8 prompts are decoded, ``--rows`` at a time. All sides run in one process, in turns;
-the order alternates, and what is reported is the median over repeats of the ratio to ``off`` within one
-repeat. Prompts are left out: the time of a run that ends after the first token of every row is subtracted.
+[--repeats 5] [--prompts 8]``. At least ``--prompts`` prompts are decoded, ``--rows`` at a time; each set and
+number of rows has a table, printed when it is done. All sides run in one process, in turns; the order
+alternates, and what is reported is the median over repeats of the ratio to ``off`` within one repeat. Prompts
+are left out: the time of a run that ends after the first token of every row is subtracted.
 Every text is compared with that of ``off``.
 """
 
@@ -35,7 +36,6 @@ from specbatch.rows import Answer, SamplingParams
 if TYPE_CHECKING:
     from specbatch.engine.native import NativeEngine
 
-FEWEST_PROMPTS = 8  # a single prompt would say more about itself than about the drafter
 OFF = Guess("off", {"policy": "off"})
 GUESSES = (
     Guess("fixed:2, head", {"policy": "fixed:2", "drafter": "head"}),
@@ -47,6 +47,7 @@ GUESSES = (
     Guess("fixed:4, suffix", {"policy": "fixed:4", "drafter": "suffix"}),
     Guess("fixed:8, suffix", {"policy": "fixed:8", "drafter": "suffix"}),
     Guess("fixed:4, suffix+head", {"policy": "fixed:4", "drafter": "suffix+head"}),
+    Guess("auto, suffix+head", {"policy": "auto", "drafter": "suffix+head"}),
 )
 
 
@@ -112,6 +113,7 @@ def compare(
     rounds = []
     for repeat in range(repeats + 1):
         names = list(sides) if repeat % 2 == 0 else list(sides)[::-1]
+        print(f"round {repeat} of {repeats}", file=sys.stderr)
         runs = {name: run(sides[name], prompts, params) for name in names}
         for name, each in runs.items():
             if each.texts != runs[OFF.name].texts:
@@ -120,18 +122,17 @@ def compare(
     return rounds[1:]
 
 
-def show(table: Table, title: tuple[str, int, float], rounds: Sequence[dict[str, Run]]) -> None:
+def show(title: str, rounds: Sequence[dict[str, Run]]) -> None:
     """One line for each side."""
-    name_of_set, rows, temperature = title
+    table = Table(title=title)
+    for name in ("side", "tok/s", "ratio to off", "min-max", "tokens/pass", "rejected"):
+        table.add_column(name, justify="left" if name == "side" else "right")
     for name in rounds[0]:
         ratios = [runs[OFF.name].seconds / runs[name].seconds for runs in rounds]
         runs = [each[name] for each in rounds]
         tokens = sum(map(len, runs[0].texts.values())) - len(runs[0].texts)
         account = runs[0].drafts
         table.add_row(
-            name_of_set,
-            str(rows),
-            f"{temperature:g}",
             name,
             f"{tokens / statistics.median(each.seconds for each in runs):.1f}",
             f"{statistics.median(ratios):.2f}",
@@ -139,17 +140,18 @@ def show(table: Table, title: tuple[str, int, float], rounds: Sequence[dict[str,
             f"{tokens_per_pass(account):.2f}" if account.verifications else "1.00",
             f"{account.rejected / account.verified:.0%}" if account.verified else "-",
         )
-    table.add_section()
+    Console(width=120).print(table)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; returns 0."""
+    """Print the tables; returns 0."""
     parser = argparse.ArgumentParser(description="speed of speculation against plain decoding")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--sets", nargs="+", choices=sorted(SETS), default=["heldout", "rewriting"])
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--tokens", type=int, default=64, help="output tokens per row at most")
+    parser.add_argument("--prompts", type=int, default=8, help="decoded at least, one alone says little")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--draft-head", type=Path)
@@ -159,30 +161,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     prepare_environment(os.environ)
     sides = open_all(options)
-    table = Table(
-        title=f"{options.model}: decoding after the first token, median of {options.repeats} repeats"
-    )
-    for name in (
-        "set",
-        "rows",
-        "temp.",
-        "side",
-        "tok/s",
-        "ratio to off",
-        "min-max",
-        "tokens/pass",
-        "rejected",
-    ):
-        table.add_column(name, justify="left" if name in ("set", "side") else "right")
     params = SamplingParams(max_tokens=options.tokens, temperature=options.temperature)
     for name in options.sets:
         for rows in options.rows if SETS[name]() else ():
             available = SETS[name]()
-            prompts = [available[i % len(available)] for i in range(max(rows, FEWEST_PROMPTS))]
-            title = (name, rows, options.temperature)
+            prompts = [available[i % len(available)] for i in range(max(rows, options.prompts))]
             here = {side: each.with_rows(rows) for side, each in sides.items()}
-            show(table, title, compare(here, prompts, params, options.repeats))
-    Console(width=120).print(table)
+            title = f"{name}, {rows} in flight, temperature {options.temperature:g}, after the first token"
+            show(title, compare(here, prompts, params, options.repeats))
     return 0
 
 

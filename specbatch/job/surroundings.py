@@ -19,7 +19,7 @@ from specbatch.models.files import ModelFiles
 from specbatch.models.resolve import resolve_model
 from specbatch.progress import Reporter, open_reporter
 from specbatch.rows import Prompt, RawPrompt
-from specbatch.startup import loading
+from specbatch.startup import UNTOUCHED, deferring, loading
 
 if TYPE_CHECKING:  # the engine's room imports torch
     from specbatch.engine.feed import Engine
@@ -51,7 +51,8 @@ def open_native_engine(config: JobConfig, files: ModelFiles, started: datetime) 
     """
     with loading():
         try:
-            from specbatch.engine.open import open_engine  # noqa: PLC0415
+            with deferring(*UNTOUCHED):
+                from specbatch.engine.open import open_engine  # noqa: PLC0415
         except (ImportError, OSError, MemoryError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             hint = f"{MORE_MEMORY}; if there is enough, the installation is damaged: see specbatch doctor"

@@ -1,0 +1,65 @@
+"""Modules that load when they are touched."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specbatch.startup import UNTOUCHED, deferring
+
+
+@pytest.fixture
+def noisy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A package with a module that says on stdout when it runs."""
+    package = tmp_path / "noisy_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "inner.py").write_text("print('ran')\nvalue = 7\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("noisy_package", "noisy_package.inner"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return "noisy_package.inner"
+
+
+def test_a_deferred_module_runs_at_the_first_look_and_once(
+    noisy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with deferring(noisy):
+        import noisy_package.inner  # type: ignore[import-not-found]
+    module = sys.modules[noisy]
+    assert (module.__name__, Path(str(module.__file__)).name, capsys.readouterr().out) == (
+        noisy,
+        "inner.py",
+        "",
+    )
+    assert (noisy_package.inner.value, capsys.readouterr().out) == (7, "ran\n")
+    assert (noisy_package.inner.value, capsys.readouterr().out) == (7, "")
+    with pytest.raises(AttributeError, match="missing"):
+        _ = module.missing
+
+
+def test_other_modules_run_as_always(noisy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with deferring("noisy_package.other"):
+        __import__(noisy)
+    assert capsys.readouterr().out == "ran\n"
+    assert not [each for each in sys.meta_path if "Deferring" in type(each).__name__]
+
+
+def test_torch_works_without_what_is_deferred_and_loads_it_when_asked() -> None:
+    script = (
+        "import sys\n"
+        "from specbatch.startup import UNTOUCHED, deferring\n"
+        "with deferring(*UNTOUCHED):\n"
+        "    import specbatch.engine.open, torch\n"
+        "assert 'torch._prims' not in sys.modules\n"
+        "assert torch.nn.functional.linear(torch.ones(2, 3), torch.ones(4, 3)).sum() == 24\n"
+        "for name in UNTOUCHED:\n"
+        "    assert sys.modules[name].register_meta\n"
+        "assert 'torch._prims' in sys.modules\n"
+        "assert torch.empty(2, 3, device='meta').view(6).shape == (6,)\n"
+    )
+    assert UNTOUCHED
+    subprocess.run([sys.executable, "-c", script], check=True)
