@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from specbatch.hardware.correction import StepCorrector
 from specbatch.hardware.cost import CostTable
 from specbatch.hardware.surface import Floats
@@ -68,6 +71,10 @@ class CorrectedCosts:
     def prefill_s(self, tokens: int) -> float:
         """See :meth:`CostTable.prefill_s`."""
         return self.verify.factor * self.table.prefill_s(tokens)
+
+    def beside_s(self, prefill: NDArray[np.int64]) -> Floats:
+        """See :meth:`CostTable.beside_s`."""
+        return self.verify.factor * self.table.beside_s(prefill)
 
     def step_s(self, tokens: int, context: float, rows: int, prefill: int) -> float:
         """See :meth:`CostTable.step_s`."""

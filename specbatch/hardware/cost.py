@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from specbatch.hardware.correction import PredictionError
@@ -67,6 +68,10 @@ class Costs(Protocol):
 
     def prefill_s(self, tokens: int) -> float:
         """Seconds of a target pass over prompt tokens."""
+        ...
+
+    def beside_s(self, prefill: NDArray[np.int64]) -> Floats:
+        """Seconds that so many prompt tokens add to passes that verify something."""
         ...
 
     def step_s(self, tokens: int, context: float, rows: int, prefill: int) -> float:
@@ -160,6 +165,15 @@ class CostTable:
     def prefill_s(self, tokens: int) -> float:
         """Seconds of a target pass over ``tokens`` prompt tokens of one row alone."""
         return self._chunks.at(tokens, 1) if tokens else 0.0
+
+    def beside_s(self, prefill: NDArray[np.int64]) -> Floats:
+        """Seconds that so many prompt tokens add to passes that verify something: weights are read once.
+
+        As :meth:`step_s` less :meth:`verify_s`, for many passes in one go; of the shape of ``prefill``.
+        """
+        alone = self._chunks.along(prefill.astype(np.float64), 1)
+        beside: Floats = np.where(prefill > 0, np.maximum(0.0, alone - self.prefill_s(1)), 0.0)
+        return beside
 
     def step_s(self, tokens: int, context: float, rows: int, prefill: int) -> float:
         """Seconds of a pass that carries prompt tokens beside those it verifies: weights are read once."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -16,9 +16,10 @@ from specbatch.policy.forecast import FREE, FULL, Forecast
 from specbatch.policy.forest import Drafts, Floats
 from specbatch.policy.menu import NOTHING, Choice, Prospect, decide, menu, relief_of
 from specbatch.policy.need import Needs, promises
+from specbatch.policy.probes import KNOWN, Probes
 from specbatch.policy.rest import Plan, Rest, done
 from specbatch.policy.selection import CandidateTable, select
-from specbatch.policy.standing import CALM, FEW, Crowd, Standing, crowd_of, differ, standing_of
+from specbatch.policy.standing import CALM, FEW, Crowd, Seen, Standing, crowd_of, differ, standing_of
 from specbatch.policy.trial import Trials, hoped
 from specbatch.rows import Row
 from specbatch.step import Work
@@ -33,25 +34,11 @@ _FIRST = 4
 _SELDOM = 4
 """Times as many where nothing is drafted: what that costs is no more than what drafting would have won."""
 
-PROBE_SHARE = 0.02
-"""Share of the time that is spent on finding out whether drafting would pay."""
-
-_REMINDER = 0.1
-"""So much of it once many drafts have been seen."""
-
-_PROBED = 3
-"""Rows that find it out for all: the first draft for a row goes through all of its prompt."""
-
-_KNOWN = 6
-"""Drafts that tell whether drafting pays; after fewer, more time is spent on finding out."""
-
 _FREE_EVERY, _FREE_SELDOM = 4, 16
 """Of so many steps one asks for free drafts of rows that had no use for the last one, or for any lately."""
 
 _SAMPLED = 4
 """Of so many steps one is learnt from when a few drafts have been seen."""
-
-_PROBE = TreeShape(2, 1, 2)
 
 
 class AutoPolicy(CostedPolicy):
@@ -79,7 +66,8 @@ class AutoPolicy(CostedPolicy):
         self._calm = self._hurry = self._standing = Standing()
         self._promised: frozenset[Row] = frozenset()  # rows with promises when the choice was last weighed
         self._lucky: frozenset[Row] = frozenset()  # rows whose last draft had something worth verifying
-        self._steps = self._until_probe = self._asked = 0
+        self._probes = Probes()
+        self._steps = self._asked = 0
         self._ask_every = _FREE_EVERY
 
     @property
@@ -108,33 +96,42 @@ class AutoPolicy(CostedPolicy):
         return self._rest.keep(work, left_out)
 
     def _weigh(self, plan: Plan, work: Sequence[Work], view: StepView, crowd: Crowd) -> dict[int, int]:
-        """Take the choice that keeps most promises; who sits out for it."""
-        hurried = crowd.hurried
-        found: dict[Choice, tuple[Prospect, StepView, dict[int, int]]] = {}
+        """Take the choice that keeps most promises; who sits out for it.
 
-        def look_at(choices: Iterable[Choice]) -> None:
-            for choice in choices:
-                left_out, some = self._without(choice, plan, work, view, crowd)
-                prospect = self._prospect(choice, some, crowd)
-                found[choice] = prospect.without(len(hurried.difference(some.rows))), some, left_out
-
-        look_at((NOTHING, *(choice for choice in self._menu if not choice.urgent_only)))
-        if found[NOTHING][0].lacking > relief_of(len(hurried)):
-            look_at(choice for choice in self._menu if choice.urgent_only)
-        plain, *others = (prospect for prospect, _, _ in found.values())
-        prospect, some, left_out = found[decide(plain, others, self._hurry.choice, len(hurried)).choice]
-        self._hurry = standing_of(prospect, some.rows, self._next())
-        return left_out
+        While nothing is drafted and rest alone is enough, others are looked at now and then only.
+        """
+        look = partial(self._seen, plan, work, view, crowd)
+        plain, until = look(NOTHING), self._hurry.until
+        lacking = plain.prospect.lacking > relief_of(len(crowd.hurried))
+        others = []
+        if lacking or self._steps >= until or self._hurry.choice != NOTHING:
+            others = [look(choice) for choice in self._menu if lacking or not choice.urgent_only]
+            until = self._next()
+        return self._take(plain, others, crowd, until)
 
     def _stand_by(self, plan: Plan, work: Sequence[Work], view: StepView, crowd: Crowd) -> dict[int, int]:
-        """Who sits out for the choice that stands; without full drafts nothing else is worth a look."""
+        """Who sits out for the choice that stands, or for nothing where that has become as good."""
         choice = self._hurry.choice
-        left_out, some = self._without(choice, plan, work, view, crowd)
         if choice == NOTHING:
+            left_out, some = self._without(choice, plan, work, view, crowd)
             self._hurry = replace(self._hurry, rows=frozenset(some.rows))
-        else:
-            self._hurry = standing_of(self._prospect(choice, some, crowd), some.rows, self._hurry.until)
-        return left_out
+            return left_out
+        plain, present = (self._seen(plan, work, view, crowd, each) for each in (NOTHING, choice))
+        return self._take(plain, [present], crowd, self._hurry.until)
+
+    def _take(self, plain: Seen, others: Sequence[Seen], crowd: Crowd, until: int) -> dict[int, int]:
+        """The best of some choices stands from now on; who sits out for it."""
+        prospects = [each.prospect for each in others]
+        best = decide(plain.prospect, prospects, self._hurry.choice, len(crowd.hurried))
+        taken = next(each for each in (plain, *others) if each.prospect is best)
+        self._hurry = standing_of(best, taken.rows, until)
+        return taken.left_out
+
+    def _seen(self, plan: Plan, work: Sequence[Work], view: StepView, crowd: Crowd, choice: Choice) -> Seen:
+        """A choice, looked at."""
+        left_out, some = self._without(choice, plan, work, view, crowd)
+        prospect = self._prospect(choice, some, crowd)
+        return Seen(prospect.without(len(crowd.hurried.difference(some.rows))), some.rows, left_out)
 
     def _without(
         self, choice: Choice, plan: Plan, work: Sequence[Work], view: StepView, crowd: Crowd
@@ -161,7 +158,7 @@ class AutoPolicy(CostedPolicy):
             if own is None and (asking or row in gaining or row in self._lucky):
                 own = self._own_free(row)
             shapes.append(own)
-        return self._probed(shapes, view, costs)
+        return self._probes.among(shapes, view, costs, self._forecast.seen)
 
     def select(self, view: StepView, drafts: Drafts, shapes: Sequence[TreeShape]) -> list[TokenTree]:
         """What promises need, and what pays."""
@@ -172,7 +169,7 @@ class AutoPolicy(CostedPolicy):
 
     def learn(self, drafts: Drafts, conditional: Floats, shapes: Sequence[TreeShape]) -> None:
         """Forecasts follow what is drafted; once they know, some of it will do."""
-        known = self._forecast.seen >= _KNOWN and not any(map(promises, drafts.rows))
+        known = self._forecast.seen >= KNOWN and not any(map(promises, drafts.rows))
         if known and self._steps % _SAMPLED:
             return
         for kind in (FREE, FULL):
@@ -188,7 +185,7 @@ class AutoPolicy(CostedPolicy):
 
     def learn_nothing(self, rows: Sequence[Row], shapes: Sequence[TreeShape]) -> None:
         """Forecasts follow that there was nothing, too."""
-        if self._forecast.seen >= _KNOWN and self._steps % _SAMPLED:
+        if self._forecast.seen >= KNOWN and self._steps % _SAMPLED:
             return
         for kind in (FREE, FULL):
             some = [row for row, shape in zip(rows, shapes, strict=True) if shape.free == (kind == FREE)]
@@ -219,6 +216,8 @@ class AutoPolicy(CostedPolicy):
 
     def _offers(self, choice: Choice, view: StepView, crowd: Crowd) -> tuple[Floats, float]:
         """What rows may expect of 0, 1, … drafted tokens, float64 ``[R, C + 1]``, and seconds of drafting."""
+        if choice == NOTHING and not self._lucky:  # what is free brought nothing when it was last asked for
+            return np.ones((len(view.rows), 1)), 0.0
         shapes = self._shapes(choice, view.rows, crowd)
         gains = np.maximum(0.0, self._outlook(shapes, view.rows, crowd)[:, : self._n_max])
         offers = np.concatenate([np.ones((len(gains), 1)), gains], axis=1).cumsum(axis=1)
@@ -268,20 +267,3 @@ class AutoPolicy(CostedPolicy):
 
     def _own_free(self, row: Row) -> TreeShape | None:
         return None if self._free is None else bounded(self._free, row)
-
-    def _probed(self, shapes: list[TreeShape | None], view: StepView, costs: Costs) -> list[TreeShape | None]:
-        """Let rows without a full draft try a short one now and then."""
-        self._until_probe -= 1
-        if self._until_probe > 0:
-            return shapes
-        for i in [i for i, shape in enumerate(shapes) if shape is None or shape.free][:_PROBED]:
-            shapes[i] = bounded(_PROBE, view.rows[i]) or shapes[i]
-            self._until_probe = self._pause(view, costs)
-        return shapes
-
-    def _pause(self, view: StepView, costs: Costs) -> int:
-        """Steps between two probes, so that they take a small share of the time."""
-        step_s = float(prices(costs, replace(view, budget=0), 0.0)[0][0])
-        share = PROBE_SHARE * max(_REMINDER, _KNOWN / (1.0 + self._forecast.seen))
-        probe_s = costs.draft_tree_s(min(_PROBED, len(view.rows)), 1, _PROBE.levels)
-        return math.ceil(probe_s / (share * step_s))

@@ -59,9 +59,10 @@ class Seats:
 def sit_out(seats: Seats, offers: Floats, length: Length) -> frozenset[int]:
     """Which seats stay empty.
 
-    Rows that break a promise even when all who may rest do are rested first. Of the prefixes of the most
-    relaxed rows whose rest helps nearly as much as any, the answer is the one with the most tokens per
-    second; nobody where all have what they need, or where rest helps nobody.
+    Rows that break a promise even where all who have time rest are rested first; that some of those must
+    advance in this step says nothing about the next ones. Of the prefixes of the most relaxed rows whose
+    rest helps nearly as much as any, the answer is the one with the most tokens per second; nobody where
+    all have what they need, or where rest helps nobody.
 
     Args:
         seats: The plan.
@@ -76,10 +77,11 @@ def sit_out(seats: Seats, offers: Floats, length: Length) -> frozenset[int]:
     calm = ~seats.needs.lost & (seats.needs.at(whole_s) <= 1.0)
     if calm.all():
         return frozenset()
-    relaxed = np.flatnonzero(seats.able & calm & (seats.slack_s > whole_s))
+    with_time = calm & (seats.slack_s > whole_s)
+    relaxed = np.flatnonzero(seats.able & with_time)
     keys = (relaxed, seats.turn[relaxed], seats.prefill[relaxed] > 0, -seats.slack_s[relaxed])
     order = relaxed[np.lexsort(keys)]
-    shortest = float(_series(seats, order, length)[-1])
+    shortest = float(_series(seats, np.flatnonzero(with_time), length)[-1])
     forlorn = seats.needs.lost | (offers[:, -1] < seats.needs.least_at(shortest) - _NOTHING)
     first = np.flatnonzero(forlorn & seats.able & ~np.isin(np.arange(len(forlorn)), order))
     order = np.concatenate([first, order])
@@ -127,9 +129,12 @@ def _outlook(
     places, most = np.arange(len(here)), (np.diff(offers, axis=1) > 0.0).sum(axis=1)
     tokens, prefill = _left(seats, order)
     lengths = length(tokens, prefill)
-    for _ in range(_ROUNDS):
-        needed = seats.needs.at(lengths[:, None, None])[:, here]
+    nodes = np.zeros((len(tokens), len(here)), dtype=np.int64)
+    for _ in range(_ROUNDS if most.any() else 0):
+        needed, before = seats.needs.at(lengths[:, None, None])[:, here], nodes
         nodes = np.minimum(most, (offers < needed[:, :, None] - _NOTHING).sum(axis=2))
+        if np.array_equal(nodes, before):
+            break
         lengths = length(tokens + nodes.sum(axis=1), prefill)
     expected = offers[places, nodes]
     needed = seats.needs.at(lengths[:, None, None])[:, here]

@@ -155,18 +155,9 @@ def _length(costs: Costs, view: StepView) -> Length:
     rows, most = len(view.rows), len(view.rows) + view.budget
     context = sum(row.committed for row in view.rows) / rows
     curve = costs.verify_curve(most, context, rows)
-    chunks: dict[int, float] = {0: 0.0}
-
-    def prefill_s(tokens: int) -> float:
-        if tokens not in chunks:
-            whole = costs.step_s(rows, context, rows, tokens)
-            chunks[tokens] = max(0.0, whole - float(curve[rows]))
-        return chunks[tokens]
 
     def length(tokens: Integers, prefill: Integers) -> Floats:
-        sizes, inverse = np.unique(prefill, return_inverse=True)
         lengths: Floats = curve[np.minimum(tokens, most)]
-        lengths += np.array([prefill_s(size) for size in sizes.tolist()])[inverse]
-        return lengths
+        return lengths + costs.beside_s(prefill) if view.prefill else lengths
 
     return length

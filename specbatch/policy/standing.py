@@ -29,6 +29,15 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """A choice that was looked at, the rows that would take part in its step, and whose work is left out."""
+
+    prospect: Prospect
+    rows: Sequence[Row]
+    left_out: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Crowd:
     """Rows that need more of a step than their next token; those that nobody's rest can help."""
 

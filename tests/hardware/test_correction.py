@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -101,6 +102,8 @@ def test_passes_and_drafts_are_corrected_apart() -> None:
         (2.0 * plain.verify_curve(9, 64, 3)).tolist()
     )
     assert costs.prefill_s(64) == pytest.approx(2.0 * plain.prefill_s(64))
+    prompts = np.array([0, 64])
+    assert costs.beside_s(prompts).tolist() == pytest.approx((2.0 * plain.beside_s(prompts)).tolist())
     assert costs.step_s(8, 64, 2, 64) == pytest.approx(2.0 * plain.step_s(8, 64, 2, 64))
     assert costs.draft_s(4, 4) == pytest.approx(0.5 * plain.draft_s(4, 4))
     assert costs.draft_tree_s(4, 4, 2) == pytest.approx(0.5 * plain.draft_tree_s(4, 4, 2))

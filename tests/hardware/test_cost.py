@@ -60,6 +60,15 @@ def test_the_curve_is_the_single_times(factors: list[float], most: int, context:
     assert np.all(np.diff(curve) >= 0)
 
 
+@settings(deadline=None)
+@given(noise, st.lists(st.integers(0, 300), min_size=1), st.integers(1, 64))
+def test_prompts_beside_are_the_single_times(factors: list[float], prompts: list[int], rows: int) -> None:
+    found = noisy(factors)
+    beside = found.beside_s(np.array(prompts))
+    one_by_one = [found.step_s(rows, 64, rows, n) - found.verify_s(rows, 64, rows) for n in prompts]
+    assert beside.tolist() == pytest.approx(one_by_one, rel=1e-9, abs=1e-12)
+
+
 def test_nothing_costs_nothing() -> None:
     found = table()
     assert found.verify_s(0, 64) == found.prefill_s(0) == found.draft_s(0, 4) == 0.0

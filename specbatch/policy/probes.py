@@ -1,0 +1,69 @@
+"""Short drafts now and then where nothing is drafted: they find out whether that is still right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from specbatch.draft.base import TreeShape
+from specbatch.draft.interest import WINDOW
+from specbatch.hardware.cost import Costs
+from specbatch.policy.base import StepView, bounded
+from specbatch.policy.costed import prices
+
+_SHARE = 0.02
+"""Share of the time that is spent on it."""
+
+_REMINDER = 0.1
+"""So much of it once many drafts have been seen."""
+
+KNOWN = 6
+"""Drafts that tell whether drafting pays; after fewer, more time is spent on finding out."""
+
+_ROWS = 3
+"""Rows that find it out for all: the first draft for a row goes through all of its prompt."""
+
+_SHAPE = TreeShape(2, 1, 2)
+
+
+class Probes:
+    """When the next one is due."""
+
+    def __init__(self) -> None:
+        self._step = self._last = 0
+        self._next = 1
+
+    def among(
+        self, shapes: Sequence[TreeShape | None], view: StepView, costs: Costs, seen: float
+    ) -> list[TreeShape | None]:
+        """What rows are asked for in this step, with a short draft for some of those without a full one.
+
+        Args:
+            shapes: What the policy asks of each row.
+            view: The step.
+            costs: Predicted times.
+            seen: Drafts that are known.
+        """
+        self._step += 1
+        asked = list(shapes)
+        if self._step < self._next:
+            return asked
+        places = [i for i, shape in enumerate(shapes) if shape is None or shape.free][:_ROWS]
+        if places:
+            for i in places:
+                asked[i] = bounded(_SHAPE, view.rows[i]) or shapes[i]
+            self._next = self._step + self._pause(len(places), view, costs, seen)
+            self._last = self._step
+        return asked
+
+    def _pause(self, rows: int, view: StepView, costs: Costs, seen: float) -> int:
+        """Steps up to the next one, so that this one has taken a small share of the time.
+
+        A draft model takes in first what a row has written since it drafted last, up to a window of it.
+        """
+        step_s = float(prices(costs, replace(view, budget=0), 0.0)[0][0])
+        share = _SHARE * max(_REMINDER, KNOWN / (1.0 + seen))
+        unseen = rows * min(WINDOW, self._step - self._last)
+        probe_s = costs.draft_tree_s(rows, 1, _SHAPE.levels) + costs.draft_tree_s(unseen, 1, 1)
+        return math.ceil(probe_s / (share * step_s))
