@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from specbatch.rows import Row
 
-MARGIN = 0.1
+MARGIN = 0.06
 """Share of every allowed time that is kept in reserve."""
 
 Floats = NDArray[np.float64]
