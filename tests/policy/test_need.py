@@ -30,10 +30,10 @@ def test_a_row_without_promises_needs_one_token() -> None:
 
 
 def test_tpot_asks_for_what_the_row_is_behind() -> None:
-    """100 ms a token, 21 tokens since the first one 1.8 s ago, and a step of 0.25 s ahead."""
+    """100 ms a token, 21 tokens since the first one 1.8 s ago, and a step of 0.35 s ahead."""
     ahead = row(Slo(tpot_ms=100.0), written=22, first=10.0)
     need = need_of(ahead, 11.8, 50)
-    assert need.at(0.25) == pytest.approx((1.8 + 0.25) / (0.1 * KEPT) - 21)
+    assert need.at(0.35) == pytest.approx((1.8 + 0.35) / (0.1 * KEPT) - 21)
     assert need.at(0.05) == 1.0
     assert need.least_at(0.25) == pytest.approx(0.25 * 50 / (0.1 * (21 + 50) - 1.8))
     assert need_of(ahead, 11.8, 50, margin=0.0).at(0.5) == pytest.approx(2.0)
