@@ -179,6 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "policy",
         "rows",
         "grace s",
+        "preempted",
         "SLO met from start",
         "after change",
         "points lost",

@@ -52,6 +52,7 @@ def specbatch_side(model_spec: str, rows_in_flight: int, threads: int) -> Decode
         dtype="float32",
         max_rows_in_flight=rows_in_flight,
         threads=threads,
+        policy="off",
     )
     with tempfile.TemporaryDirectory() as folder:
         files = without_eos(resolve_model(model_spec, report=_ignore), Path(folder))

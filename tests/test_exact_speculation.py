@@ -81,7 +81,14 @@ class World:
 
     def run(self, rows: Sequence[Prompt], **settings: object) -> dict[int, Answer]:
         job = JobConfig.model_validate(
-            {"input": ("memory",), "kv_memory": 2**28, "page_size": PAGE, "kernels": "compiled", **settings}
+            {
+                "input": ("memory",),
+                "kv_memory": 2**28,
+                "page_size": PAGE,
+                "kernels": "compiled",
+                "policy": "off",
+                **settings,
+            }
         )
         plan = plan_drafts(job, self.files, self.config, self.tokenizer)
         if plan is None:

@@ -47,7 +47,13 @@ def engine(request: pytest.FixtureRequest) -> NativeEngine:
 
 
 def opened(kernels: str, **more: object) -> NativeEngine:
-    settings = {"input": ("memory",), "kv_memory": 2**28, "max_rows_in_flight": 64, "page_size": PAGE}
+    settings = {
+        "input": ("memory",),
+        "kv_memory": 2**28,
+        "max_rows_in_flight": 64,
+        "page_size": PAGE,
+        "policy": "off",
+    }
     job = JobConfig.model_validate({**settings, "kernels": kernels, **more})
     return open_engine(job, resolve_model("smollm2-135m", report=lambda _: None))
 
@@ -79,7 +85,7 @@ def prompts(engine: NativeEngine) -> list[Prompt]:
 def answer(engine: NativeEngine, prompts: Sequence[Prompt], **settings: object) -> tuple[Texts, Loop]:
     """Tokens of every row under some settings; ``pages`` narrows the K/V memory."""
     pages = settings.pop("pages", None)
-    job = JobConfig.model_validate({"input": ("memory",), **settings})
+    job = JobConfig.model_validate({"input": ("memory",), "policy": "off", **settings})
     target = engine.target
     if isinstance(pages, int):
         target = replace(target, executor=narrow(target.executor, pages))

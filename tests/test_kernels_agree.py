@@ -31,12 +31,14 @@ PARAMS = (SamplingParams(max_tokens=24), SamplingParams(max_tokens=24, temperatu
 
 
 def open_with(kernels: str) -> NativeEngine:
-    job = JobConfig.model_validate({"input": ("memory",), "kv_memory": 2**28, "kernels": kernels})
+    job = JobConfig.model_validate(
+        {"input": ("memory",), "kv_memory": 2**28, "kernels": kernels, "policy": "off"}
+    )
     return open_engine(job, resolve_model("smollm2-135m", report=lambda _: None))
 
 
 def texts(engine: NativeEngine, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
-    job = JobConfig(input=("memory",))
+    job = JobConfig(input=("memory",), policy="off")
     host = StepClock()
     Loop(engine.target, job, PromptFeed(prompts, job), host).run()
     return [host.answers[p.row_index].token_ids for p in prompts]

@@ -64,7 +64,7 @@ def test_p_values_are_those_of_chi_square() -> None:
 
 @pytest.fixture(scope="module")
 def engine() -> NativeEngine:
-    job = JobConfig(input=("memory",), kv_memory=2**25)
+    job = JobConfig(input=("memory",), kv_memory=2**25, policy="off")
     return open_engine(job, resolve_model("smollm2-135m", report=lambda _: None))
 
 

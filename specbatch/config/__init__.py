@@ -75,7 +75,7 @@ class JobConfig(BaseModel):
         str,
         AfterValidator(check_policy),
         Field(description="speculation policy: off, fixed, fixed:N, eagle, dspark, adaserve, auto"),
-    ] = "off"
+    ] = "auto"
     gamma: Annotated[Positive, Field(le=1024, description="drafted tokens per step with policy fixed")] = 4
     tree_levels: Annotated[Positive, Field(le=1024, description="depth of the tree of policy eagle")] = 7
     tree_width: Annotated[Positive, Field(le=1024, description="nodes expanded per level of that tree")] = 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -58,13 +58,19 @@ class NativeEngine:
         return Loop(self.target, self._job, feed, host).run()
 
 
-def open_engine(job: JobConfig, files: ModelFiles, started: datetime | None = None) -> NativeEngine:
+def open_engine(
+    job: JobConfig,
+    files: ModelFiles,
+    started: datetime | None = None,
+    report: Callable[[str], None] = lambda _: None,
+) -> NativeEngine:
     """Load a model and everything around it.
 
     Args:
         job: The job.
         files: The model.
         started: The present, for chat templates that print a date; ``None`` is the clock.
+        report: Receives a line where loading takes longer than usual.
 
     Raises:
         ModelError: The model cannot be run by this engine, or a draft model or head does not fit it.
@@ -79,13 +85,9 @@ def open_engine(job: JobConfig, files: ModelFiles, started: datetime | None = No
     if drafter is not None:
         target = replace(target, max_drafted=drafts_in_memory(job, config), draft_nodes=N_MAX)
     if counts_with_costs(job.policy):
-        found = ensure_profile(subject_of(job, files, config, built, plan, drafter), _unheard)
+        found = ensure_profile(subject_of(job, files, config, built, plan, drafter), report)
         target = replace(target, profile=found.table, no_profile=found.reason)
         built = replace(built, notice=built.notice or found.reason)
     template = ChatTemplate.load(files.directory, started)
     encoder = PromptEncoder(tokenizer, template, config, job.system, job.raw_prompts)
     return NativeEngine(target, encoder, job, built)
-
-
-def _unheard(_line: str) -> None:
-    """Measuring is part of loading, which is announced; what came of it is a notice."""

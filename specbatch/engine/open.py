@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from specbatch.config import JobConfig
@@ -10,12 +11,15 @@ from specbatch.engine.native import open_engine as open_native
 from specbatch.models.files import ModelFiles
 
 
-def open_engine(config: JobConfig, files: ModelFiles, started: datetime) -> Engine:
+def open_engine(
+    config: JobConfig, files: ModelFiles, started: datetime, report: Callable[[str], None]
+) -> Engine:
     """Load the model of a job with the engine it asks for.
 
     Args:
         config: The job.
         files: The model.
         started: First start of the run: the present, for chat templates that print a date.
+        report: Receives a line where loading takes longer than usual.
     """
-    return open_native(config, files, started)
+    return open_native(config, files, started, report)

@@ -194,7 +194,7 @@ class _Run:
         """The engine, checked to compute what earlier attempts computed."""
         self._reporter.phase("loading model")
         try:
-            engine = self._around.open_engine(self._config, files, self._started)
+            engine = self._around.open_engine(self._config, files, self._started, self._reporter.phase)
         except SpecbatchError:
             raise
         except Exception as error:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # the engine's room imports torch
 
 MORE_MEMORY = "free memory, or raise its limit (ulimit -v, the container's); the same command continues"
 
-EngineFactory = Callable[[JobConfig, ModelFiles, datetime], "Engine"]
-"""Job, model and first start of the run → engine."""
+EngineFactory = Callable[[JobConfig, ModelFiles, datetime, Callable[[str], None]], "Engine"]
+"""Job, model, first start of the run, and who hears of stages that take longer than usual → engine."""
 
 
 class Encoder(Protocol):
@@ -42,7 +42,9 @@ class Encoder(Protocol):
         """
 
 
-def open_native_engine(config: JobConfig, files: ModelFiles, started: datetime) -> Engine:
+def open_native_engine(
+    config: JobConfig, files: ModelFiles, started: datetime, report: Callable[[str], None]
+) -> Engine:
     """The engine of a real run; importing it takes seconds, so that is left until it is needed.
 
     Raises:
@@ -57,7 +59,7 @@ def open_native_engine(config: JobConfig, files: ModelFiles, started: datetime) 
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             hint = f"{MORE_MEMORY}; if there is enough, the installation is damaged: see specbatch doctor"
             raise EngineError(f"torch cannot be loaded: {reason}", hint) from error
-        return open_engine(config, files, started)
+        return open_engine(config, files, started, report)
 
 
 def open_encoder(config: JobConfig, directory: Path, started: datetime | None = None) -> PromptEncoder:

@@ -61,9 +61,10 @@ class Probes:
         """Steps up to the next one, so that this one has taken a small share of the time.
 
         A draft model takes in first what a row has written since it drafted last, up to a window of it.
+        That is not held against the first few: without them nothing is known.
         """
         step_s = float(prices(costs, replace(view, budget=0), 0.0)[0][0])
         share = _SHARE * max(_REMINDER, KNOWN / (1.0 + seen))
-        unseen = rows * min(WINDOW, self._step - self._last)
+        unseen = rows * min(WINDOW, self._step - self._last) if seen >= KNOWN else 0
         probe_s = costs.draft_tree_s(rows, 1, _SHAPE.levels) + costs.draft_tree_s(unseen, 1, 1)
         return math.ceil(probe_s / (share * step_s))

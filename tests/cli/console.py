@@ -25,13 +25,16 @@ class Done:
 
 
 def settings(**more: str) -> dict[str, str]:
-    """Environment of a command: of specbatch's own variables, only where the models are is kept."""
+    """Environment of a command: of specbatch's own variables, only where the models are is kept.
+
+    Nothing is measured for a run that names no policy.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
         if name == "SPECBATCH_CACHE" or not name.startswith("SPECBATCH_")
     }
-    return {**kept, "COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1", **more}
+    return {"SPECBATCH_POLICY": "off", **kept, "COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1", **more}
 
 
 def called(*args: str, cwd: Path | None = None, **environ: str) -> Done:

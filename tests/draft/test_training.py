@@ -271,7 +271,7 @@ def test_rows_of_a_past_run_are_documents_too(model: Path, tmp_path: Path) -> No
     pq.write_table(table, tmp_path / "jobs.parquet")
     run = tmp_path / "jobs.out"
     job = {"input": (str(tmp_path / "jobs.parquet"),), "out": run, "model": str(model), "max_tokens": 12}
-    run_job(JobConfig.model_validate({**job, "token_ids": True, "threads": 1}))
+    run_job(JobConfig.model_validate({**job, "token_ids": True, "threads": 1, "policy": "off"}))
     given = settings(model, tmp_path, rows=run, steps=2)
     run_training(given, [])
     answers = pq.read_table(run / "results.parquet").column("token_ids").to_pylist()

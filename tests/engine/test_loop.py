@@ -26,7 +26,7 @@ from tests.engine.table_model import (
 
 
 def job(**settings: object) -> JobConfig:
-    return JobConfig.model_validate({"input": ("memory",), **settings})
+    return JobConfig.model_validate({"input": ("memory",), "policy": "off", **settings})
 
 
 def prompt(index: int, tokens: list[int], **settings: object) -> Prompt:

@@ -55,7 +55,7 @@ class Tiny:
     settings: Mapping[str, object]
 
     def job(self, **more: object) -> JobConfig:
-        return JobConfig.model_validate({**self.settings, **more})
+        return JobConfig.model_validate({"policy": "off", **self.settings, **more})
 
     def target(self, job: JobConfig, pages: int | None = None) -> Target:
         plan = plan_drafts(job, self.files, self.config, self.tokenizer)

@@ -154,7 +154,7 @@ class World:
             self.open_engine, self.find_model, lambda: self.reporter, self.wall, self.open_encoder
         )
 
-    def open_engine(self, _config: JobConfig, _files: ModelFiles, _started: datetime) -> Engine:
+    def open_engine(self, _config: JobConfig, _files: ModelFiles, _started: datetime, *_: object) -> Engine:
         self.opened += 1
         return cast("Engine", self.engine)
 

@@ -243,7 +243,10 @@ def test_what_needs_a_meter_is_refused_without_one(folder: Path, settings: dict[
     [
         ({"power_cap": "100", "assume_watts": "60"}, "measures nothing"),
         ({"measure_idle": "5", "assume_watts": "60"}, "measures nothing"),
-        ({"objective": "tokens_per_joule"}, "policies that weigh costs: auto, adaserve, dspark"),
+        (
+            {"policy": "off", "objective": "tokens_per_joule"},
+            "policies that weigh costs: auto, adaserve, dspark",
+        ),
         ({"power_cap": "0"}, "power-cap"),
     ],
 )

@@ -214,7 +214,9 @@ def test_an_engine_failure_keeps_what_was_finished_and_says_where_the_details_ar
 
 def test_a_model_that_does_not_fit_into_memory_is_one_line(tmp_path: Path) -> None:
     class Tight(World):
-        def open_engine(self, _config: JobConfig, _files: ModelFiles, _started: datetime) -> Engine:
+        def open_engine(
+            self, _config: JobConfig, _files: ModelFiles, _started: datetime, *_: object
+        ) -> Engine:
             raise MemoryError("Unable to allocate 9 GiB")
 
     with pytest.raises(

@@ -54,7 +54,7 @@ def run(folder: Path, out: str, **settings: object) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def plain(folder: Path) -> list[dict[str, Any]]:
-    return run(folder, "plain")
+    return run(folder, "plain", policy="off")
 
 
 def texts(rows: list[dict[str, Any]]) -> list[Any]:
@@ -88,8 +88,24 @@ def test_texts_and_account(folder: Path, plain: list[dict[str, Any]]) -> None:
     assert engine["steps"] < summary["compute"]["target_passes"]
 
 
+def test_the_default_policy_says_that_it_measures_and_changes_no_text(
+    folder: Path,
+    plain: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SPECBATCH_CACHE", str(folder / "cache"))
+    rows = run(folder, "usual")
+    assert [row["policy"] for row in rows] == ["auto"] * len(rows)
+    assert texts(rows) == texts(plain)
+    assert "measuring this machine for some seconds: there is no profile" in capsys.readouterr().err
+    assert list((folder / "cache" / "profiles").glob("*.json"))
+    run(folder, "again")
+    assert "measuring" not in capsys.readouterr().err
+
+
 def test_a_run_goes_on_with_another_policy(folder: Path, plain: list[dict[str, Any]]) -> None:
-    first = run(folder, "mixed", limit=2)
+    first = run(folder, "mixed", policy="off", limit=2)
     rows = run(folder, "mixed", policy="fixed:3", drafter="suffix")
     assert texts(rows) == texts(plain)
     assert texts(rows[:2]) == texts(first)

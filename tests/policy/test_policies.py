@@ -14,6 +14,7 @@ from specbatch.config import JobConfig, Tier, builtin_tiers
 from specbatch.draft.base import TreeShape
 from specbatch.errors import ConfigError
 from specbatch.policy import Drafts, StepView, make_policy
+from specbatch.policy.auto import AutoPolicy
 from specbatch.policy.base import fit
 from specbatch.policy.eagle import EaglePolicy
 from specbatch.policy.fixed import FixedPolicy
@@ -78,7 +79,8 @@ def test_what_is_no_policy_is_refused(name: str) -> None:
 
 
 def test_the_settings_of_a_job_make_a_policy() -> None:
-    assert isinstance(make_policy(JobConfig(input=("memory",))), OffPolicy)
+    assert isinstance(make_policy(JobConfig(input=("memory",))), AutoPolicy)
+    assert isinstance(make_policy(JobConfig(input=("memory",), policy="off")), OffPolicy)
 
 
 @pytest.mark.parametrize(
