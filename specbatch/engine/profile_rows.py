@@ -11,6 +11,10 @@ from specbatch.rows import Prompt, Row, SamplingParams
 from specbatch.tree import TokenTree
 
 
+_MAX_TOKENS = 1024
+"""That a row may still write: drafters that keep its text make room for as many."""
+
+
 class Ground:
     """Rows on pages whose memory is real: pages that were never written would all be the same one.
 
@@ -44,7 +48,7 @@ class Ground:
             start = 17 * index
             text = tuple(self._text[(start + i) % len(self._text)] for i in range(context))
             pages = list(range(1 + index * each, 1 + (index + 1) * each))
-            prompt = Prompt(index, f"profile-{index}", None, "", text, SamplingParams(max_tokens=1 << 20))
+            prompt = Prompt(index, f"profile-{index}", None, "", text, SamplingParams(max_tokens=_MAX_TOKENS))
             rows.append(Row(prompt, output=[text[-1]], pages=pages, cached=context))
         return rows
 
