@@ -51,13 +51,29 @@ def deferring(*names: str) -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
+def load_deferred(*names: str) -> None:
+    """Load what :func:`deferring` has put off, for code that counts on it without touching it.
+
+    Args:
+        names: Whole names; those that are loaded, or were never imported, stay as they are.
+    """
+    for name in names:
+        module = sys.modules.get(name)
+        if isinstance(module, _DeferredModule):
+            module.load()
+
+
 class _DeferredModule(ModuleType):
     """Has what the import system gives every module, and the rest after a first look at any of it."""
 
-    def __getattr__(self, name: str) -> Any:
+    def load(self) -> None:
+        """Run the module; it is one like any other from then on."""
         self.__class__ = ModuleType  # type: ignore[assignment]  # a module may change its class
         loader = self.__dict__.pop("__deferred__")
         loader.exec_module(self)
+
+    def __getattr__(self, name: str) -> Any:
+        self.load()
         return getattr(self, name)
 
 

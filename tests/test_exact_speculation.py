@@ -207,3 +207,16 @@ def test_token_ids_are_those_of_plain_decoding(
         # A drafter that is the target itself; only noise at temperature 1 stands between the two.
         assert sum(a.accepted for a in accounts) > sum(a.target_passes for a in found.values()) / 2
     assert sum(answer.drafts.verified for answer in found.values()) > 0
+
+
+def test_where_keys_and_values_have_little_room_nobody_drafts_with_a_head_unasked(world: World) -> None:
+    def kind(**settings: object) -> str:
+        job = JobConfig.model_validate({"input": ("memory",), "policy": "auto", **settings})
+        plan = plan_drafts(job, world.files, world.config, world.tokenizer)
+        assert plan is not None
+        return plan.kind
+
+    assert kind() == kind(kv_memory=2**28) == "suffix+head"
+    assert kind(kv_memory=5 * 2**20) == "suffix"
+    assert kind(kv_memory=5 * 2**20, drafter="suffix+head") == "suffix+head"
+    assert kind(kv_memory=5 * 2**20, draft_head=world.head) == "suffix+head"

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from specbatch.startup import UNTOUCHED, deferring
+from specbatch.startup import UNTOUCHED, deferring, load_deferred
+from tests.tiny_models import write_tiny_model
 
 
 @pytest.fixture
@@ -41,6 +44,17 @@ def test_a_deferred_module_runs_at_the_first_look_and_once(
         _ = module.missing
 
 
+def test_what_is_deferred_can_be_loaded_without_a_look(
+    noisy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with deferring(noisy):
+        __import__(noisy)
+    load_deferred(noisy, "noisy_package", "never_imported")
+    assert (capsys.readouterr().out, sys.modules[noisy].value) == ("ran\n", 7)
+    load_deferred(noisy)
+    assert capsys.readouterr().out == ""
+
+
 def test_other_modules_run_as_always(noisy: str, capsys: pytest.CaptureFixture[str]) -> None:
     with deferring("noisy_package.other"):
         __import__(noisy)
@@ -63,3 +77,17 @@ def test_torch_works_without_what_is_deferred_and_loads_it_when_asked() -> None:
     )
     assert UNTOUCHED
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("kernels", ["auto", "torch"])
+def test_a_run_starts_with_all_kernels(tmp_path: Path, kernels: str) -> None:
+    """In a process of its own: what another test has imported is no help."""
+    write_tiny_model(tmp_path / "model", "llama")
+    pq.write_table(pa.table({"prompt": ["one", "two"]}), tmp_path / "in.parquet")
+    flags = ("--kernels", kernels, "--kv-memory", "4MiB", "--threads", "1", "--max-tokens", "4")
+    where = ("--model", str(tmp_path / "model"), "--out", str(tmp_path / "out"))
+    command = [sys.executable, "-m", "specbatch", "run", str(tmp_path / "in.parquet"), *where, *flags]
+    done = subprocess.run(
+        [*command, "--policy", "off"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

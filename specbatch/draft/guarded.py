@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from specbatch.draft.base import Draft, Drafter, DraftRequest, Observed
+from specbatch.errors import Interrupted
 from specbatch.rows import Row
 from specbatch.tree import TokenTree
 
@@ -98,12 +99,14 @@ class GuardedDrafter:
         """Make a call, or count its failure and go on.
 
         Every ``Exception`` is caught here, and only here: a drafter runs whatever code and weights it
-        was given, and no text depends on it. What is no ``Exception`` (an interrupt, an exit) passes.
+        was given, and no text depends on it. What is no fault of its own (an interrupt, an exit) passes.
         """
         if self.switched_off:
             return otherwise
         try:
             return function()
+        except Interrupted:
+            raise
         except Exception as error:  # noqa: BLE001 - see above
             self._count(f"{call}: {type(error).__name__}", str(error))
             self._in_a_row += 1

@@ -76,6 +76,11 @@ def load_head(path: Path, target: ModelConfig) -> HeadWeights:
     if metadata.get("format") == _FORMAT:
         config, blocks = _own_config(file, metadata)
         raw = {name: StoredTensor(tensor, blocks.get(name)) for name, tensor in _read(file).items()}
+    elif not (file.parent / "config.json").is_file():
+        raise ModelError(
+            f"{file} is no draft head of specbatch, and no config.json of a published one is beside it",
+            "give a file that train-draft has written, or the directory of a published head",
+        )
     else:
         config = read_published(file.parent, target)
         raw = {_eagle_name(name): StoredTensor(tensor) for name, tensor in _read(file).items()}

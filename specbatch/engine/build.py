@@ -24,6 +24,7 @@ from specbatch.models.files import ModelFiles
 from specbatch.models.linear import choose_linear
 from specbatch.models.packed import build_packed
 from specbatch.models.weights import load_stored, load_weights
+from specbatch.startup import UNTOUCHED, load_deferred
 
 KV_SHARE = 0.25
 """Share of the available memory that ``kv_memory = "auto"`` takes at most."""
@@ -89,6 +90,7 @@ def build_executor(
         decoder = build_packed(config, load_stored(files, config, job.quantize), needs.captured)
         compiled = CompiledExecutor(decoder, store, pool)
         return Built(compiled, {**here, "kernels": f"compiled-{pool.isa}"})
+    load_deferred(*UNTOUCHED)  # random generators of torch want it, and who knows what else
     make_linear = choose_linear(device, layer_shapes(config))
     attention = _attention(config, device)
     weights = load_weights(files, config, job.quantize)
@@ -189,7 +191,7 @@ def _store(
         raise UsageError(
             f"K/V memory holds {pages} pages of {page_bytes + needs.page_bytes:,} bytes{drafts}, "
             "at least 2 are needed",
-            "raise --kv-memory or lower --page-size",
+            f"raise --kv-memory or lower --page-size{', or use --policy off' if drafts else ''}",
         )
     return KVStore.zeros((config.num_layers, pages, *shape[1:]), job.page_size, dtype, device)
 

@@ -33,6 +33,9 @@ Kind = Literal["suffix", "model", "head", "suffix+head"]
 _ROWS_AT_ONCE = 16
 """Rows whose trees a draft model grows at the same time: its scratch pages are as large as the target's."""
 
+_HEAD_SHARE = 1 / 16
+"""Share of the K/V memory that a head's trees take at most where nobody asked for it: rows come first."""
+
 
 @dataclass(frozen=True, slots=True)
 class DraftPlan:
@@ -107,7 +110,16 @@ def plan_drafts(
             "name one with --draft-head, train one with `specbatch train-draft`, or use --drafter suffix",
         )
     kind: Kind = "head" if job.drafter == "head" else "suffix+head"
-    return DraftPlan(kind, shape, rows, head=load_head(path, config))
+    plan = DraftPlan(kind, shape, rows, head=load_head(path, config))
+    if job.drafter == "auto" and job.draft_head is None and _too_large(plan, job):
+        return DraftPlan("suffix", shape, rows)
+    return plan
+
+
+def _too_large(plan: DraftPlan, job: JobConfig) -> bool:
+    """Whether drafts would take room that rows need, where keys and values have little of it."""
+    fixed = plan.needs(job.page_size).fixed_bytes
+    return job.kv_memory != "auto" and fixed > _HEAD_SHARE * job.kv_memory
 
 
 def make_drafter(plan: DraftPlan, config: ModelConfig, executor: Executor) -> Drafter:

@@ -10,7 +10,6 @@ from specbatch.randomness import Purpose, Stream
 from specbatch.rows import Prompt, Row, SamplingParams
 from specbatch.tree import TokenTree
 
-
 _MAX_TOKENS = 1024
 """That a row may still write: drafters that keep its text make room for as many."""
 

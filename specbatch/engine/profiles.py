@@ -164,8 +164,10 @@ def ensure_profile(
         table = measure_costs(subject, SHORT, watch or Watch())
     except EngineError as error:
         return Found(None, found.path, found.absence, f"{found.reason}; {error.what}")
-    with contextlib.suppress(StorageError):  # a cache that is read-only costs the next run some seconds
+    try:
         save_profile(table, directory)
+    except StorageError as error:  # costs the next run some seconds, and nothing else
+        report(f"{error.what}; the next run measures again")
     return Found(table, found.path)
 
 

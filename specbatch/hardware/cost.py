@@ -15,6 +15,9 @@ from specbatch.hardware.correction import PredictionError
 from specbatch.hardware.fingerprint import Fingerprint
 from specbatch.hardware.surface import Floats, Surface
 
+_HOUR, _HUGE = 3600.0, 1 << 24
+"""Beyond these a profile is damaged."""
+
 
 @dataclass(frozen=True, slots=True)
 class VerifyPoint:
@@ -45,6 +48,15 @@ class PrefillPoint:
     tokens: int
     seconds: float
     repeats: int
+
+
+def _sizes(point: VerifyPoint | DraftPoint | PrefillPoint) -> tuple[int, ...]:
+    """What was measured at a point."""
+    if isinstance(point, VerifyPoint):
+        return point.tokens, point.rows, point.context
+    if isinstance(point, DraftPoint):
+        return point.rows, point.width, point.levels
+    return (point.tokens,)
 
 
 class Costs(Protocol):
@@ -113,8 +125,12 @@ class CostTable:
 
     def __post_init__(self) -> None:
         points: tuple[VerifyPoint | DraftPoint | PrefillPoint, ...] = (*self.verify, *self.checks)
-        if not all(0.0 < point.seconds < np.inf for point in (*points, *self.draft, *self.prefill)):
-            raise ValueError("a measured time is not positive")
+        if not all(0.0 < point.seconds < _HOUR for point in (*points, *self.draft, *self.prefill)):
+            raise ValueError("a measured time is not between nothing and an hour")
+        if not all(
+            0 < size < _HUGE for point in (*points, *self.draft, *self.prefill) for size in _sizes(point)
+        ):
+            raise ValueError("a measured size is not a number of tokens or rows")
         if len({point.tokens for point in self.verify if point.rows == 1}) < 2:
             raise ValueError("a profile has target passes over at least two numbers of tokens")
         if not self.prefill:
@@ -204,7 +220,8 @@ class CostTable:
             return _ADAPTER.validate_json(content)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from None
 
     @cached_property
     def _trees(self) -> Surface:

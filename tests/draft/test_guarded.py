@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from specbatch.draft.base import Draft, DraftRequest, Observed
 from specbatch.draft.guarded import MAX_FAULTS_IN_A_ROW, GuardedDrafter
+from specbatch.errors import ExitCode, Interrupted
 from specbatch.rows import Row
 from specbatch.tree import TokenTree
 from tests.draft.rows_in_hand import ask, make_row
@@ -178,13 +179,15 @@ def test_failures_between_proposals_count_as_failures_in_a_row(call: str) -> Non
     assert guarded.switched_off
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_what_is_no_exception_passes(interrupt: type[BaseException]) -> None:
+@pytest.mark.parametrize(
+    "interrupt", [KeyboardInterrupt, SystemExit, Interrupted("stopped", ExitCode.SIGINT)]
+)
+def test_what_is_no_fault_of_the_drafter_passes(interrupt: type[BaseException] | BaseException) -> None:
     def stop(_: Sequence[DraftRequest]) -> list[Draft]:
         raise interrupt
 
     guarded = GuardedDrafter(Planted(stop), VOCAB)
-    with pytest.raises(interrupt):
+    with pytest.raises((KeyboardInterrupt, SystemExit, Interrupted)):
         guarded.propose(requests())
     assert guarded.faults == {}
 

@@ -233,7 +233,7 @@ def test_missing_and_damaged_files_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="metadata of the draft head"):
         load_head(path, TARGET)
     save_file({"x": torch.zeros(1)}, path)
-    with pytest.raises(ModelError, match=r"has no config\.json"):
+    with pytest.raises(ModelError, match=r"is no draft head of specbatch, and no config\.json"):
         load_head(path, TARGET)
     with pytest.raises(ModelError, match="is not a draft head of specbatch"):
         read_head_config(path)

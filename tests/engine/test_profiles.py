@@ -200,5 +200,8 @@ def test_a_cache_that_cannot_be_written_costs_a_run_nothing(tmp_path: Path) -> N
     subject = clocked(clock, ClockedExecutor(clock), None)
     with pytest.raises(StorageError, match="cannot be kept"):
         save_profile(table(), blocked)
-    found = ensure_profile(subject, lambda _: None, blocked, Watch(clock=clock))
+    said: list[str] = []
+    found = ensure_profile(subject, said.append, blocked, Watch(clock=clock))
     assert found.table is not None
+    assert "cannot be kept" in said[-1]
+    assert said[-1].endswith("; the next run measures again")

@@ -109,7 +109,11 @@ def test_a_table_survives_the_file() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        ("seconds", -1.0, "not positive"),
+        ("seconds", -1.0, "^a measured time is not between nothing and an hour|Value error, a measured time"),
+        ("seconds", 1e308, "a measured time is not between nothing and an hour"),
+        ("tokens", 10**30, "a measured size is no|Input should be a valid integer|Unable to parse"),
+        ("tokens", 0, "a measured size is not"),
+        ("context", 1 << 40, "a measured size is not"),
         ("tokens", "many", "verify.0.tokens: Input should be a valid integer"),
     ],
 )
@@ -127,7 +131,7 @@ def test_too_little_is_no_table() -> None:
         replace(table(), verify=(VerifyPoint(1, 1, 64, 0.1, 1), VerifyPoint(1, 1, 512, 0.1, 1)))
     with pytest.raises(ValueError, match="prefill"):
         replace(table(), prefill=())
-    with pytest.raises(ValueError, match="not positive"):
+    with pytest.raises(ValueError, match="between nothing and an hour"):
         replace(table(), prefill=(PrefillPoint(8, float("inf"), 1),))
 
 

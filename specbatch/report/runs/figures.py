@@ -136,7 +136,7 @@ def report_of(record: RunRecord) -> RunReport:
         source=record.source,
         rows_total=status.rows_total,
         problems=list(record.problems),
-        baseline=_baseline(choices),
+        baseline=_baseline(choices, manifest.config.get("policy")),
         lost_tokens=sum(attempt.lost_tokens for attempt in manifest.attempts if attempt.exit_code is None),
         preemptions={
             tier: int(amounts(of_tier(rows, tier), "num_preemptions").sum()) for tier in tiers_of(rows)
@@ -161,7 +161,9 @@ def _epoch(record: RunRecord) -> float:
     return float(np.nanmin(arrivals)) if len(arrivals) and not np.isnan(arrivals).all() else 0.0
 
 
-def _baseline(choices: Choices | None) -> str:
+def _baseline(choices: Choices | None, policy: object) -> str:
+    if policy == "off":
+        return "this run decodes plainly: it is what others are compared with"
     if choices is not None and choices.real_gain is not None:
         return (
             f"plain decoding as predicted from measured costs: {choices.real_gain:+.1%} tokens/s in the same "

@@ -199,7 +199,8 @@ def _machine(report: RunReport) -> list[tuple[str, str]]:
     preempted = report.summary["tokens"]["recomputed"]
     times = sum(report.preemptions.values())
     if times or preempted:
-        facts.append(("preempted", f"{count(times)} times, {count(preempted)} tokens computed again"))
+        often = f"{count(times)} time{'' if times == 1 else 's'}"
+        facts.append(("preempted", f"{often}, {count(preempted)} tokens computed again"))
     if report.lost_tokens:
         facts.append(("lost", f"{count(report.lost_tokens)} tokens of attempts that were killed"))
     told = [

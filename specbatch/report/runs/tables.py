@@ -106,7 +106,7 @@ def costs(report: RunReport, width: int) -> Table:
     lines: list[tuple[str, Fate]] = [(name, found.fates[name]) for name in FATES]
     if found.fates[NOTHING].flops or found.fates[NOTHING].device_s:
         lines.append((NOTHING, found.fates[NOTHING]))
-    lines += [("all drafting", found.draft), ("not accepted", found.wasted)]
+    lines += [("drafting alone", found.draft), ("not accepted", found.wasted)]
     for name, fate in lines:
         table.add_row(
             name,

@@ -65,7 +65,7 @@ def fate_table(report: RunReport, names: Sequence[str]) -> str:
     lines = []
     fates = [
         *((name, found.fates[name]) for name in names),
-        ("all drafting", found.draft),
+        ("drafting alone", found.draft),
         ("not accepted", found.wasted),
     ]
     for name, fate in fates:
