@@ -32,12 +32,19 @@ def identity(config: JobConfig, model: ModelIdentity) -> dict[str, object]:
     the machine contributes (device class, number format, kernels) is compared by the engine's own
     :attr:`specbatch.engine.feed.Engine.numerics`.
     """
-    keys = ("engine", "seed", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-    settings = {key: getattr(config, key) for key in keys}
     return {
         "model_digest": model.digest,
         "quantization": config.quantize or model.quantization,
         "side_digest": model.side_digest,
+        **chosen(config),
+    }
+
+
+def chosen(config: JobConfig) -> dict[str, object]:
+    """The part of :func:`identity` that does not come from the model's files."""
+    keys = ("engine", "seed", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+    settings = {key: getattr(config, key) for key in keys}
+    return {
         **settings,
         "stop": list(config.stop),
         "system": config.system,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from specbatch.config import JobConfig, identity
+from specbatch.config.identity import chosen
 from specbatch.config.places import Shard
 from specbatch.errors import ExitCode, MismatchError, ModelError, SpecbatchError, StorageError
 from specbatch.job.gauge import Gauge
@@ -83,12 +84,7 @@ def claim(directory: RunDir, config: JobConfig, files: ModelFiles, table: InputT
     manifest = directory.load()
     current = identity(config, files)
     if manifest is not None:
-        if directory.results.exists() or any(directory.parts.glob("part-*.parquet")):
-            _refuse_merged(directory.path, manifest)
-            refuse_other_job(directory.path, manifest.input, table.fingerprint())
-            _refuse_other_shard(directory.path, manifest, config)
-            refuse_mismatch(directory.path, manifest.identity, current)
-            refuse_other_device(directory.path, manifest, config)
+        _refuse_others(directory, manifest, config, table, current)
         if not differing_keys(manifest.identity, current):
             settings = config.model_dump(mode="json")
             return manifest.model_copy(
@@ -102,6 +98,33 @@ def claim(directory: RunDir, config: JobConfig, files: ModelFiles, table: InputT
         "digest": files.digest,
     }
     return Manifest.create(config, current, model, table.fingerprint(), now)
+
+
+def check_place(directory: RunDir, config: JobConfig, table: InputTable) -> None:
+    """Whether a run may go on in its directory, as far as that is known without the model.
+
+    Raises:
+        MismatchError: Rows were finished with other settings.
+    """
+    manifest = directory.load()
+    if manifest is not None:
+        _refuse_others(directory, manifest, config, table, {**manifest.identity, **chosen(config)})
+
+
+def _refuse_others(
+    directory: RunDir,
+    manifest: Manifest,
+    config: JobConfig,
+    table: InputTable,
+    current: Mapping[str, object],
+) -> None:
+    """Refuse a directory with rows that another job has finished, or this one with other settings."""
+    if directory.results.exists() or any(directory.parts.glob("part-*.parquet")):
+        _refuse_merged(directory.path, manifest)
+        refuse_other_job(directory.path, manifest.input, table.fingerprint())
+        _refuse_other_shard(directory.path, manifest, config)
+        refuse_mismatch(directory.path, manifest.identity, current)
+        refuse_other_device(directory.path, manifest, config)
 
 
 class Attempts:

@@ -12,12 +12,14 @@ from specbatch.config import JobConfig
 from specbatch.errors import ExitCode
 from specbatch.job.lookover import Fault, Lookover, Repeats, TextCheck, late_rows, missed_deadlines
 from specbatch.job.nights import run_directory
+from specbatch.job.state import check_place
 from specbatch.job.surroundings import open_encoder
 from specbatch.models.config import ModelConfig
 from specbatch.models.resolve import find_side_files
 from specbatch.table.index import RowIndex
 from specbatch.table.parse import RowParser
 from specbatch.table.reader import InputTable
+from specbatch.table.rundir import RunDir
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ def validate_job(config: JobConfig, sample: int, tokens_per_s: float | None, now
     """
     directory = run_directory(config, now)
     table = InputTable.open(config)
+    check_place(RunDir(directory), config, table)
     text = _text_check(config, table.num_rows, sample)
     parser = RowParser.of(config, now)
     look = Lookover(parser, text)

@@ -12,6 +12,7 @@ import pytest
 
 from specbatch.config import JobConfig
 from specbatch.errors import ExitCode, MismatchError, StorageError
+from specbatch.job.validate import validate_job
 
 from .fake_engine import FakeEngine, World
 from .jobs import Crash, crash_at, manifest, results, run, save_job
@@ -172,3 +173,16 @@ def test_the_directory_of_another_job_is_refused_and_stays_as_it_is(tmp_path: Pa
     pq.write_table(pa.table({"prompt": ["other"], "mark": ["m"]}), tmp_path / "other.parquet")
     assert run(both).summary["rows"]["total"] == 7
     assert run(other, fresh=True).summary["rows"]["total"] == 1
+
+
+def test_validate_refuses_the_directory_that_a_run_would_refuse(tmp_path: Path) -> None:
+    config = job(tmp_path, max_tokens=8)
+    validate_job(config, 0, None, 0.0)
+    run(config)
+    validate_job(config, 0, None, 0.0)
+    validate_job(config.model_copy(update={"policy": "off", "max_rows_in_flight": 2}), 0, None, 0.0)
+    with pytest.raises(MismatchError, match="max_tokens: 8 there, 9 now"):
+        validate_job(config.model_copy(update={"max_tokens": 9}), 0, None, 0.0)
+    other = save_job(tmp_path / "other", {"prompt": ["x"]}, max_tokens=8)
+    with pytest.raises(MismatchError):
+        validate_job(other.model_copy(update={"out": config.out}), 0, None, 0.0)
