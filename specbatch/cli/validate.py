@@ -112,8 +112,8 @@ def _times(found: Validation) -> list[tuple[str, str]]:
     if deadlines.rows:
         text = _rows(deadlines.rows)
         if deadlines.earliest_s is not None and deadlines.latest_s is not None:
-            span = f"{duration(deadlines.earliest_s)} to {duration(deadlines.latest_s)}"
-            text += f"; started now, they have {span}"
+            ends = dict.fromkeys((duration(deadlines.earliest_s), duration(deadlines.latest_s)))
+            text += f"; started now, they have {' to '.join(ends)}"
         if deadlines.past:
             fate = "answered late" if found.late == "answer" else "dropped"
             text += f"; {deadlines.past:,} past before the row begins ({fate})"

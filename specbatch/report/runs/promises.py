@@ -161,7 +161,7 @@ def _definition(limits: list[Limit], with_slo: int) -> str:
 
 def _in_words(limit: Limit, with_slo: int) -> str:
     name, unit = {"ttft_s": ("TTFT", "s"), "tpot_ms": ("TPOT", "ms"), "e2e_s": ("done in", "s")}[limit.kind]
-    some = f" ({limit.rows:,} rows)" if 0 < limit.rows < with_slo else ""
+    some = f" ({limit.rows:,} row{'' if limit.rows == 1 else 's'})" if 0 < limit.rows < with_slo else ""
     if limit.most - limit.least < 1e-6 * max(1.0, abs(limit.most)):
         return f"{name} <= {significant(limit.least)} {unit}{some}"
     return f"{name} <= {significant(limit.least)} to {significant(limit.most)} {unit}{some}"
