@@ -19,7 +19,7 @@ from specbatch.policy.need import Needs, promises
 from specbatch.policy.probes import KNOWN, Probes
 from specbatch.policy.rest import Plan, Rest, done
 from specbatch.policy.selection import CandidateTable, select
-from specbatch.policy.standing import CALM, FEW, Crowd, Seen, Standing, crowd_of, differ, standing_of
+from specbatch.policy.standing import CALM, Crowd, Seen, Standing, crowd_of, differ, standing_of
 from specbatch.policy.trial import Trials, hoped
 from specbatch.rows import Row
 from specbatch.step import Work
@@ -33,6 +33,9 @@ _FIRST = 4
 
 _SELDOM = 4
 """Times as many where nothing is drafted: what that costs is no more than what drafting would have won."""
+
+_MANY = 4
+"""Where nothing is drafted, that is weighed again once more than one row in so many has come or gone."""
 
 _FREE_EVERY, _FREE_SELDOM = 4, 16
 """Of so many steps one asks for free drafts of rows that had no use for the last one, or for any lately."""
@@ -204,10 +207,9 @@ class AutoPolicy(CostedPolicy):
         known = self._standing.rows
         if self._steps >= self._standing.until:
             return True
-        if (
-            self._standing.choice == NOTHING
-        ):  # others in their places can be drafted no better, as far as is known
-            return abs(len(rows) - len(known)) > len(known) // FEW
+        if self._standing.choice == NOTHING:
+            # Others in their places can be drafted no better, as far as is known; fewer rows perhaps.
+            return _MANY * abs(len(rows) - len(known)) > len(known)
         return differ(known, rows)
 
     def _next(self, seldom: int = 1) -> int:
