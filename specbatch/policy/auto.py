@@ -113,14 +113,17 @@ class AutoPolicy(CostedPolicy):
         return self._take(plain, others, crowd, until)
 
     def _stand_by(self, plan: Plan, work: Sequence[Work], view: StepView, crowd: Crowd) -> dict[int, int]:
-        """Who sits out for the choice that stands, or for nothing where that has become as good."""
+        """Who sits out for the choice that stands, or for nothing where that has become enough."""
         choice = self._hurry.choice
         if choice == NOTHING:
             left_out, some = self._without(choice, plan, work, view, crowd)
             self._hurry = replace(self._hurry, rows=frozenset(some.rows))
             return left_out
         plain, present = (self._seen(plan, work, view, crowd, each) for each in (NOTHING, choice))
-        return self._take(plain, [present], crowd, self._hurry.until)
+        if plain.prospect.lacking <= relief_of(len(crowd.hurried)):
+            return self._take(plain, [present], crowd, self._hurry.until)
+        self._hurry = standing_of(present.prospect, present.rows, self._hurry.until)
+        return present.left_out
 
     def _take(self, plain: Seen, others: Sequence[Seen], crowd: Crowd, until: int) -> dict[int, int]:
         """The best of some choices stands from now on; who sits out for it."""
@@ -218,7 +221,7 @@ class AutoPolicy(CostedPolicy):
 
     def _offers(self, choice: Choice, view: StepView, crowd: Crowd) -> tuple[Floats, float]:
         """What rows may expect of 0, 1, … drafted tokens, float64 ``[R, C + 1]``, and seconds of drafting."""
-        if choice == NOTHING and not self._lucky:  # what is free brought nothing when it was last asked for
+        if choice == NOTHING and not (self._lucky or crowd.stuck):  # what is free brought nothing lately
             return np.ones((len(view.rows), 1)), 0.0
         shapes = self._shapes(choice, view.rows, crowd)
         gains = np.maximum(0.0, self._outlook(shapes, view.rows, crowd)[:, : self._n_max])
