@@ -11,7 +11,7 @@ from specbatch.policy.menu import NOTHING, Choice, Prospect
 from specbatch.policy.rest import Plan
 from specbatch.rows import Row
 
-FEW = 8
+_FEW = 8
 """The choice is weighed again once more than one row in so many has come or gone."""
 
 _ASKING = 0.05
@@ -55,7 +55,7 @@ def crowd_of(plan: Plan, rows: Sequence[Row]) -> Crowd:
 
 def differ(known: frozenset[Row], rows: Iterable[Row]) -> bool:
     """Whether more than a few rows have come or gone."""
-    return len(known.symmetric_difference(rows)) > len(known) // FEW
+    return len(known.symmetric_difference(rows)) > len(known) // _FEW
 
 
 def standing_of(prospect: Prospect, rows: Sequence[Row], until: int) -> Standing:

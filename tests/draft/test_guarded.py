@@ -180,15 +180,18 @@ def test_failures_between_proposals_count_as_failures_in_a_row(call: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "interrupt", [KeyboardInterrupt, SystemExit, Interrupted("stopped", ExitCode.SIGINT)]
+    "interrupt",
+    [KeyboardInterrupt(), SystemExit(), GeneratorExit(), Interrupted("stopped", ExitCode.SIGINT)],
+    ids=lambda each: type(each).__name__,
 )
-def test_what_is_no_fault_of_the_drafter_passes(interrupt: type[BaseException] | BaseException) -> None:
+def test_what_is_no_fault_of_the_drafter_passes(interrupt: BaseException) -> None:
     def stop(_: Sequence[DraftRequest]) -> list[Draft]:
         raise interrupt
 
     guarded = GuardedDrafter(Planted(stop), VOCAB)
-    with pytest.raises((KeyboardInterrupt, SystemExit, Interrupted)):
+    with pytest.raises(type(interrupt)) as caught:
         guarded.propose(requests())
+    assert caught.value is interrupt
     assert guarded.faults == {}
 
 

@@ -109,9 +109,9 @@ def test_a_table_survives_the_file() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        ("seconds", -1.0, "^a measured time is not between nothing and an hour|Value error, a measured time"),
+        ("seconds", -1.0, "a measured time is not between nothing and an hour"),
         ("seconds", 1e308, "a measured time is not between nothing and an hour"),
-        ("tokens", 10**30, "a measured size is no|Input should be a valid integer|Unable to parse"),
+        ("tokens", 10**30, "a measured size is not"),
         ("tokens", 0, "a measured size is not"),
         ("context", 1 << 40, "a measured size is not"),
         ("tokens", "many", "verify.0.tokens: Input should be a valid integer"),
