@@ -55,13 +55,15 @@ GUESSES = {
 
 def count(guess: Guess, prompts: Sequence[str], params: SamplingParams, base: JobConfig) -> DraftAccount:
     """The account of drafted tokens of a whole run."""
+    from specbatch.engine.encoder import open_encoder  # noqa: PLC0415
     from specbatch.engine.native import open_engine  # noqa: PLC0415 - imports torch
 
     settings = {**base.model_dump(), **guess.settings}
     if "head" not in guess.name:
         settings["draft_head"] = None
     job = JobConfig.model_validate(settings)
-    engine = open_engine(job, resolve_model(job.model, report=lambda _: None))
+    files = resolve_model(job.model, report=lambda _: None)
+    engine = open_engine(job, files, open_encoder(job, files.directory))
     return engine.run(ListFeed(prompts, params, engine.encoder), CountingHost()).drafts
 
 

@@ -43,6 +43,7 @@ def specbatch_decode(
 
 def specbatch_side(model_spec: str, rows_in_flight: int, threads: int) -> Decode:
     """The native engine, exact, on the CPU in float32."""
+    from specbatch.engine.encoder import open_encoder  # noqa: PLC0415
     from specbatch.engine.native import open_engine  # noqa: PLC0415 - imports torch
 
     job = JobConfig(
@@ -56,7 +57,7 @@ def specbatch_side(model_spec: str, rows_in_flight: int, threads: int) -> Decode
     )
     with tempfile.TemporaryDirectory() as folder:
         files = without_eos(resolve_model(model_spec, report=_ignore), Path(folder))
-        engine = open_engine(job, files)
+        engine = open_engine(job, files, open_encoder(job, files.directory))
 
     def decode(prompts: Sequence[str], max_tokens: int) -> tuple[int, float]:
         feed = ListFeed(prompts, SamplingParams(max_tokens=max_tokens), engine.encoder)

@@ -174,6 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def open_all(options: argparse.Namespace) -> dict[str, Side]:
     """An engine for every side."""
+    from specbatch.engine.encoder import open_encoder  # noqa: PLC0415
     from specbatch.engine.native import open_engine  # noqa: PLC0415 - imports torch
 
     sides = {}
@@ -188,7 +189,8 @@ def open_all(options: argparse.Namespace) -> dict[str, Side]:
                 **guess.settings,
             }
         )
-        engine = open_engine(job, resolve_model(job.model, report=lambda _: None))
+        files = resolve_model(job.model, report=lambda _: None)
+        engine = open_engine(job, files, open_encoder(job, files.directory))
         sides[guess.name] = Side(engine, job)
     return sides
 

@@ -1,15 +1,22 @@
-"""Start-up in less time: no garbage collection while loading, and no modules that nobody touches."""
+"""Start-up in less time: no garbage collection while loading, and torch less in the way."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:  # a fiftieth of a second, for names of types
+    from importlib.abc import Loader
 
 UNTOUCHED = ("torch._meta_registrations",)
 """Modules of torch that compute shapes without data, for tracing: a third of ``import torch``."""
@@ -31,6 +38,32 @@ def loading() -> Iterator[None]:
         gc.freeze()
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def torch_meanwhile() -> Iterator[None]:
+    """Load torch's main library on another core while this one does what needs no torch.
+
+    Its symbols and its start take a quarter of ``import torch``, which finds it loaded then. The
+    interpreter's lock is free meanwhile; the system's loader is not, so no other library can be loaded.
+    Where the library has another name, nothing happens; what is wrong with it, ``import torch`` says.
+    """
+    found = None if "torch" in sys.modules else find_spec("torch")
+    path = Path((found and found.origin) or "").parent / "lib" / "libtorch_cpu.so"
+    if not path.is_file():
+        yield
+        return
+    loader = Thread(target=_load_library, args=(path,))
+    loader.start()
+    try:
+        yield
+    finally:
+        loader.join()
+
+
+def _load_library(path: Path) -> None:
+    """``ctypes.CDLL(path)`` would keep the interpreter's lock; a call of a function gives it away."""
+    ctypes.CDLL(None).dlopen(str(path).encode(), os.RTLD_NOW)
 
 
 @contextmanager
@@ -77,7 +110,7 @@ class _DeferredModule(ModuleType):
         return getattr(self, name)
 
 
-class _DeferringLoader(Loader):
+class _DeferringLoader:
     """Makes a module and leaves it empty."""
 
     def __init__(self, inner: Loader) -> None:
@@ -91,7 +124,7 @@ class _DeferringLoader(Loader):
         module.__class__ = _DeferredModule
 
 
-class _DeferringFinder(MetaPathFinder):
+class _DeferringFinder:
     """Finds modules of some names, and gives them a loader that waits."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -104,5 +137,5 @@ class _DeferringFinder(MetaPathFinder):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _DeferringLoader(spec.loader)
+            spec.loader = cast("Loader", _DeferringLoader(spec.loader))
         return spec

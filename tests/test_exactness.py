@@ -15,6 +15,7 @@ from specbatch_kernels.cpu import available, unavailable_reason
 from specbatch.cache import KVStore
 from specbatch.config import JobConfig
 from specbatch.engine.compiled_executor import CompiledExecutor
+from specbatch.engine.encoder import open_encoder
 from specbatch.engine.executor import Executor, TorchExecutor
 from specbatch.engine.loop import Loop
 from specbatch.engine.native import NativeEngine, open_engine
@@ -55,7 +56,8 @@ def opened(kernels: str, **more: object) -> NativeEngine:
         "policy": "off",
     }
     job = JobConfig.model_validate({**settings, "kernels": kernels, **more})
-    return open_engine(job, resolve_model("smollm2-135m", report=lambda _: None))
+    files = resolve_model("smollm2-135m", report=lambda _: None)
+    return open_engine(job, files, open_encoder(job, files.directory))
 
 
 def kernels_of(engine: NativeEngine) -> str:

@@ -13,6 +13,7 @@ from specbatch_kernels.cpu import available, unavailable_reason
 
 from specbatch.config import JobConfig
 from specbatch.engine.commit import Voice
+from specbatch.engine.encoder import open_encoder
 from specbatch.engine.loop import Loop
 from specbatch.engine.native import NativeEngine, open_engine
 from specbatch.models.resolve import resolve_model
@@ -34,7 +35,8 @@ def open_with(kernels: str) -> NativeEngine:
     job = JobConfig.model_validate(
         {"input": ("memory",), "kv_memory": 2**28, "kernels": kernels, "policy": "off"}
     )
-    return open_engine(job, resolve_model("smollm2-135m", report=lambda _: None))
+    files = resolve_model("smollm2-135m", report=lambda _: None)
+    return open_engine(job, files, open_encoder(job, files.directory))
 
 
 def texts(engine: NativeEngine, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:

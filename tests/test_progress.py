@@ -9,7 +9,8 @@ import time
 import pytest
 from rich.console import Console
 
-from specbatch.progress import LiveReporter, PlainReporter, Rate, Snapshot, Tally, duration, open_reporter
+from specbatch.progress import PlainReporter, Rate, Snapshot, Tally, duration, open_reporter
+from specbatch.progress.live import LiveReporter
 
 
 def test_a_log_gets_plain_lines_at_each_tenth_and_no_carriage_return() -> None:

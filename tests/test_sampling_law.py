@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from specbatch.config import JobConfig
+from specbatch.engine.encoder import open_encoder
 from specbatch.engine.loop import Loop, Target
 from specbatch.engine.native import NativeEngine, open_engine
 from specbatch.models.resolve import resolve_model
@@ -65,7 +66,8 @@ def test_p_values_are_those_of_chi_square() -> None:
 @pytest.fixture(scope="module")
 def engine() -> NativeEngine:
     job = JobConfig(input=("memory",), kv_memory=2**25, policy="off")
-    return open_engine(job, resolve_model("smollm2-135m", report=lambda _: None))
+    files = resolve_model("smollm2-135m", report=lambda _: None)
+    return open_engine(job, files, open_encoder(job, files.directory))
 
 
 @pytest.fixture(scope="module")

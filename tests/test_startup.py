@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from specbatch.startup import UNTOUCHED, deferring, load_deferred
+from specbatch.startup import UNTOUCHED, deferring, load_deferred, torch_meanwhile
 from tests.tiny_models import write_tiny_model
 
 
@@ -77,6 +77,32 @@ def test_torch_works_without_what_is_deferred_and_loads_it_when_asked() -> None:
     )
     assert UNTOUCHED
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_library_of_torch_is_loaded_beside_other_work_and_found_by_torch() -> None:
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from specbatch.startup import torch_meanwhile\n"
+        "with torch_meanwhile():\n"
+        "    done = sum(range(1000))\n"
+        "assert 'torch' not in sys.modules\n"
+        "maps = Path('/proc/self/maps')\n"
+        "assert not maps.exists() or 'libtorch_cpu.so' in maps.read_text()\n"
+        "import torch\n"
+        "assert torch.ones(2).sum() == 2\n"
+        "with torch_meanwhile():\n"
+        "    pass\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_without_torch_nothing_is_loaded_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr("specbatch.startup.find_spec", lambda _: None)
+    monkeypatch.setattr("specbatch.startup.Thread", None)
+    with torch_meanwhile():
+        pass
 
 
 @pytest.mark.parametrize("kernels", ["auto", "torch"])

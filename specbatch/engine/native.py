@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
 
 from specbatch.config import JobConfig
 from specbatch.engine.build import Built, DraftNeeds, build_executor, drafts_in_memory
@@ -17,9 +16,7 @@ from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
 from specbatch.policy import counts_with_costs
 from specbatch.policy.costed import N_MAX
-from specbatch.text.chat import ChatTemplate
 from specbatch.text.encoder import PromptEncoder
-from specbatch.text.tokenizer import Tokenizer
 
 
 class NativeEngine:
@@ -61,15 +58,15 @@ class NativeEngine:
 def open_engine(
     job: JobConfig,
     files: ModelFiles,
-    started: datetime | None = None,
+    encoder: PromptEncoder,
     report: Callable[[str], None] = lambda _: None,
 ) -> NativeEngine:
-    """Load a model and everything around it.
+    """Load a model around what prepares its prompts.
 
     Args:
         job: The job.
         files: The model.
-        started: The present, for chat templates that print a date; ``None`` is the clock.
+        encoder: Its chat template and tokenizer.
         report: Receives a line where loading takes longer than usual.
 
     Raises:
@@ -77,17 +74,14 @@ def open_engine(
         UsageError: The device is not there, or the K/V memory is too small.
     """
     config = ModelConfig.from_directory(files.directory)
-    tokenizer = Tokenizer.load(files.directory)
-    plan = plan_drafts(job, files, config, tokenizer)
+    plan = plan_drafts(job, files, config, encoder.tokenizer)
     built = build_executor(job, files, config, DraftNeeds() if plan is None else plan.needs(job.page_size))
     drafter = None if plan is None else make_drafter(plan, config, built.executor)
-    target = Target(config, tokenizer, built.executor, drafter)
+    target = Target(config, encoder.tokenizer, built.executor, drafter)
     if drafter is not None:
         target = replace(target, max_drafted=drafts_in_memory(job, config), draft_nodes=N_MAX)
     if counts_with_costs(job.policy):
         found = ensure_profile(subject_of(job, files, config, built, plan, drafter), report)
         target = replace(target, profile=found.table, no_profile=found.reason)
         built = replace(built, notice=built.notice or found.reason)
-    template = ChatTemplate.load(files.directory, started)
-    encoder = PromptEncoder(tokenizer, template, config, job.system, job.raw_prompts)
     return NativeEngine(target, encoder, job, built)

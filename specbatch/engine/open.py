@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 
 from specbatch.config import JobConfig
 from specbatch.engine.feed import Engine
 from specbatch.engine.native import open_engine as open_native
 from specbatch.models.files import ModelFiles
+from specbatch.text.encoder import PromptEncoder
 
 
 def open_engine(
-    config: JobConfig, files: ModelFiles, started: datetime, report: Callable[[str], None]
+    config: JobConfig, files: ModelFiles, encoder: PromptEncoder, report: Callable[[str], None]
 ) -> Engine:
     """Load the model of a job with the engine it asks for.
 
     Args:
         config: The job.
         files: The model.
-        started: First start of the run: the present, for chat templates that print a date.
+        encoder: Its chat template and tokenizer.
         report: Receives a line where loading takes longer than usual.
     """
-    return open_native(config, files, started, report)
+    return open_native(config, files, encoder, report)

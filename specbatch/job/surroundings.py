@@ -14,12 +14,11 @@ from specbatch.energy.find import open_meter
 from specbatch.errors import EngineError
 from specbatch.job.gauge import MeterFinder
 from specbatch.job.state import ModelResolver
-from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
 from specbatch.models.resolve import resolve_model
 from specbatch.progress import Reporter, open_reporter
 from specbatch.rows import Prompt, RawPrompt
-from specbatch.startup import UNTOUCHED, deferring, loading
+from specbatch.startup import UNTOUCHED, deferring, loading, torch_meanwhile
 
 if TYPE_CHECKING:  # the engine's room imports torch
     from specbatch.engine.feed import Engine
@@ -52,6 +51,7 @@ def open_native_engine(
         SpecbatchError: The model cannot be.
     """
     with loading():
+        encoder = _encoder_beside_torch(config, files, started)
         try:
             with deferring(*UNTOUCHED):
                 from specbatch.engine.open import open_engine  # noqa: PLC0415
@@ -59,27 +59,25 @@ def open_native_engine(
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             hint = f"{MORE_MEMORY}; if there is enough, the installation is damaged: see specbatch doctor"
             raise EngineError(f"torch cannot be loaded: {reason}", hint) from error
-        return open_engine(config, files, started, report)
+        return open_engine(config, files, encoder, report)
+
+
+def _encoder_beside_torch(config: JobConfig, files: ModelFiles, started: datetime) -> PromptEncoder:
+    """Template and tokenizer, read while torch's library is loaded on another core."""
+    # A finished job does without. Imported first, for while torch's library loads, no other one can.
+    from specbatch.engine import encoder  # noqa: PLC0415
+    from specbatch.text.tokenizer import first_call  # noqa: PLC0415
+
+    first_call()
+    with torch_meanwhile():
+        return encoder.open_encoder(config, files.directory, started)
 
 
 def open_encoder(config: JobConfig, directory: Path, started: datetime | None = None) -> PromptEncoder:
-    """Template and tokenizer of a model, which need neither its weights nor torch.
+    """See :func:`specbatch.engine.encoder.open_encoder`."""
+    from specbatch.engine import encoder  # noqa: PLC0415 - a finished job does without
 
-    Args:
-        config: The job.
-        directory: The model's.
-        started: The present, for chat templates that print a date; ``None`` is the clock.
-
-    Raises:
-        ModelError: A file of the model cannot be used.
-    """
-    # A finished job does without.
-    from specbatch.text.chat import ChatTemplate  # noqa: PLC0415
-    from specbatch.text.encoder import PromptEncoder  # noqa: PLC0415
-    from specbatch.text.tokenizer import Tokenizer  # noqa: PLC0415
-
-    model, template = ModelConfig.from_directory(directory), ChatTemplate.load(directory, started)
-    return PromptEncoder(Tokenizer.load(directory), template, model, config.system, config.raw_prompts)
+    return encoder.open_encoder(config, directory, started)
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,9 +197,9 @@ def read_blocks(gguf: GgufFile, num_heads: int, num_kv_heads: int) -> Iterator[t
 
     Returns:
         Rows are uint8 ``[rows, bytes per row]``, query and key rows in halves-first rotary order;
-        they may be a view of the file.
+        they may be a view of the file, and writing to that does not change the file.
     """
-    data = _mapped(gguf.path)  # lives as long as the last view of it
+    data = _mapped(gguf.path, mmap.ACCESS_COPY)  # lives as long as the last view of it
     for tensor in gguf.tensors:
         raw = np.frombuffer(data, np.uint8, count=tensor.num_bytes, offset=tensor.offset)
         rows = raw.reshape(prod(tensor.shape[:-1]), -1)
@@ -255,11 +255,11 @@ def _parse(path: Path, data: mmap.mmap) -> GgufFile:
     return GgufFile(path, MappingProxyType(metadata), tensors)
 
 
-def _mapped(path: Path) -> mmap.mmap:
-    """The file as read-only memory."""
+def _mapped(path: Path, access: int = mmap.ACCESS_READ) -> mmap.mmap:
+    """The file as memory."""
     try:
         with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return mmap.mmap(file.fileno(), 0, access=access)
     except (OSError, ValueError) as error:
         if out_of_memory(error):
             raise MemoryError(f"{path}: {error}") from error

@@ -82,7 +82,7 @@ def _layer(w: dict[str, StoredTensor], name: str, arena: WeightArena) -> Decoder
 def pack_stacked(parts: list[StoredTensor], arena: WeightArena, bias: Tensor | None = None) -> PackedMatrix:
     """One matrix from its parts, stacked by output."""
     sources, kind = same_kind(parts)
-    return pack(torch.cat(sources), kind, bias, arena=arena)
+    return pack(sources[0] if len(sources) == 1 else torch.cat(sources), kind, bias, arena=arena)
 
 
 def same_kind(parts: list[StoredTensor]) -> tuple[list[Tensor], WeightType]:

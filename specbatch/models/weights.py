@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
@@ -99,7 +98,7 @@ def _load_gguf(
             values = dequantize(rows, tensor.kind).reshape(tensor.shape)
             yield name, StoredTensor(torch.from_numpy(values))
         else:
-            yield name, StoredTensor(torch.from_numpy(np.array(rows)), tensor.kind)
+            yield name, StoredTensor(torch.from_numpy(rows), tensor.kind)
 
 
 def _load_safetensors(

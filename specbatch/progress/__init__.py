@@ -1,6 +1,5 @@
 """Progress of a run on stderr: live on a terminal, plain lines or JSON objects in a log."""
 
-from specbatch.progress.live import LiveReporter
 from specbatch.progress.log import (
     HEARTBEAT_S,
     DatedReporter,
@@ -17,7 +16,6 @@ __all__ = [
     "HEARTBEAT_S",
     "DatedReporter",
     "JsonReporter",
-    "LiveReporter",
     "LogFile",
     "PlainReporter",
     "Rate",

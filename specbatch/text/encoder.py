@@ -30,6 +30,9 @@ class PromptEncoder:
         system: System message put before every conversation that does not begin with its own.
         raw_prompts: Whether prompts go in as they are although the model has a chat template.
 
+    Attributes:
+        tokenizer: Of the model.
+
     Raises:
         ConfigError: A system message is given and there is no template to place it.
     """
@@ -46,7 +49,7 @@ class PromptEncoder:
             raise ConfigError("a system message needs a chat template, and the model has none")
         if system is not None and raw_prompts:
             raise ConfigError("a system message cannot be combined with raw prompts")
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._template = template
         self._config = config
         self._system = system
@@ -62,7 +65,7 @@ class PromptEncoder:
         text, templated = self.text(raw)
         try:
             # A template writes the model's start token itself.
-            ids = self._tokenizer.encode(text, add_special_tokens=not templated)
+            ids = self.tokenizer.encode(text, add_special_tokens=not templated)
         except UnicodeEncodeError as error:
             raise RowFault("invalid_utf8", f"the prompt is not valid Unicode: {error.reason}") from error
         if not ids:

@@ -9,6 +9,11 @@ import tokenizers
 from specbatch.errors import ModelError
 
 
+def first_call() -> None:
+    """Use the library once: it then claims memory for each thread, and waits until no library is loading."""
+    tokenizers.Tokenizer(tokenizers.models.BPE())
+
+
 class Tokenizer:
     """A ``tokenizers`` tokenizer that never pads, truncates or warns.
 

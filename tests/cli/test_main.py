@@ -15,6 +15,7 @@ from specbatch import __version__
 from specbatch.cli.run import PANELS
 from specbatch.config import JobConfig
 from tests.cli.console import called, started
+from tests.tiny_models import write_tiny_model
 
 
 def test_version() -> None:
@@ -101,6 +102,7 @@ def test_errors_are_one_line_and_a_hint_on_stderr(
 
 
 def test_libraries_that_cannot_be_loaded_are_one_line_and_no_usage_error(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path, "llama")
     for broken, error in (
         ("specbatch.cli.app", "error: out of memory, or the installation is damaged: "),
         ("specbatch.engine.open", "error: torch cannot be loaded: import of specbatch.engine.open halted"),
@@ -110,7 +112,7 @@ def test_libraries_that_cannot_be_loaded_are_one_line_and_no_usage_error(tmp_pat
             f"sys.modules['{broken}'] = None\n"
             "from specbatch.models.files import ModelFiles\n"
             "import specbatch.models.resolve as resolve\n"
-            "files = ModelFiles('m', Path(), (), 'gguf', 'd', 's', 'q4_1')\n"
+            f"files = ModelFiles('m', Path({str(tmp_path)!r}), (), 'gguf', 'd', 's', 'q4_1')\n"
             "resolve.resolve_model = lambda *_, **__: files\n"
             "main()\n"
         )

@@ -17,6 +17,7 @@ from specbatch.attention.fused import FusedAttention
 from specbatch.attention.reference import ReferenceAttention
 from specbatch.cache import KVStore
 from specbatch.config import JobConfig
+from specbatch.engine.encoder import open_encoder
 from specbatch.engine.loop import Loop
 from specbatch.engine.native import open_engine
 from specbatch.models.config import ModelConfig
@@ -125,7 +126,7 @@ def test_default_model_writes_the_greedy_text_of_transformers_on_50_prompts(netw
     """Each token is the one that transformers finds likeliest behind the same text: by induction, its own."""
     files = resolve_model("smollm2-135m", report=lambda _: None)
     job = JobConfig(input=("memory",), kv_memory=2**27, max_rows_in_flight=50, policy="off")
-    engine = open_engine(job, files)
+    engine = open_engine(job, files, open_encoder(job, files.directory))
     column = pq.read_table(SAMPLE, columns=["prompt"])["prompt"].to_pylist()
     words = [text.split() for text in column if text is not None]
     texts = sorted({" ".join(text[:count]) for count in (12, 6) for text in words})[:50]

@@ -13,9 +13,24 @@ static int64_t source_row(sb_type type, int64_t cols) {
     return type == SB_F32 ? cols * (int64_t)sizeof(float) : cols / SB_QBLOCK * source_block(type);
 }
 
-static uint32_t quant_at(sb_type type, const uint8_t *quants, int k) {
-    if (type == SB_Q8_0) return quants[k] ^ 0x80u; /* the signed value plus 128 */
-    return k < 16 ? quants[k] & 15u : quants[k - 16] >> 4;
+/* The low halves of eight bytes, first byte lowest. */
+static uint32_t low_halves(uint64_t bytes) {
+    bytes &= 0x0f0f0f0f0f0f0f0fu;
+    bytes = (bytes | bytes >> 4) & 0x00ff00ff00ff00ffu;
+    bytes = (bytes | bytes >> 8) & 0x0000ffff0000ffffu;
+    return (uint32_t)(bytes | bytes >> 16);
+}
+
+/* Lane number `lane` of a row: the next 4 (8-bit) or 8 (4-bit) quants. */
+static uint32_t lane_at(sb_type type, const uint8_t *quants, int lane) {
+    if (type == SB_Q8_0) {
+        uint32_t four;
+        memcpy(&four, quants + 4 * lane, 4);
+        return four ^ 0x80808080u; /* the signed values plus 128 */
+    }
+    uint64_t eight;
+    memcpy(&eight, quants + 8 * (lane & 1), 8);
+    return low_halves(lane < 2 ? eight : eight >> 4);
 }
 
 /* One row's share of one packed block. */
@@ -26,12 +41,10 @@ static void pack_block(uint8_t *packed, sb_type type, const uint8_t *source, int
         memcpy(packed + 2 * row, source + 2, 2);
         packed += 2 * SB_TILE;
     }
-    int bits = type == SB_Q8_0 ? 8 : 4, per_lane = 32 / bits;
-    for (int k = 0; k < SB_QBLOCK; k += per_lane) {
-        uint32_t lane = 0;
-        for (int i = 0; i < per_lane; i++)
-            lane |= quant_at(type, source + source_header(type), k + i) << (bits * i);
-        memcpy(packed + k / per_lane * SB_TILE * 4 + 4 * row, &lane, 4);
+    source += source_header(type);
+    for (int i = 0; i < (type == SB_Q8_0 ? 8 : 4); i++) {
+        uint32_t lane = lane_at(type, source, i);
+        memcpy(packed + i * SB_TILE * 4 + 4 * row, &lane, 4);
     }
 }
 
