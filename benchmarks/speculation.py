@@ -2,7 +2,7 @@
 
 Usage: ``python benchmarks/speculation.py [--rows 1 4 16 64] [--sets heldout rewriting] [--tokens 64]
 [--repeats 5] [--prompts 8]``. At least ``--prompts`` prompts are decoded, ``--rows`` at a time; each set and
-number of rows has a table, printed when it is done. All sides run in one process, in turns; the order
+number of rows has a table, printed when it is done. All sides run on one loaded model, in turns; the order
 alternates, and what is reported is the median over repeats of the ratio to ``off`` within one repeat. Prompts
 are left out: the time of a run that ends after the first token of every row is subtracted.
 Every text is compared with that of ``off``.
@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ from specbatch.models.resolve import resolve_model
 from specbatch.rows import Answer, SamplingParams
 
 if TYPE_CHECKING:
-    from specbatch.engine.native import NativeEngine
+    from specbatch.bench.rig import Rig
 
 OFF = Guess("off", {"policy": "off"})
 GUESSES = (
@@ -65,14 +65,14 @@ class TextHost(CountingHost):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A loaded engine and the job that it does."""
+    """A loaded model with what drafts for it, and a job."""
 
-    engine: NativeEngine
+    rig: Rig
     job: JobConfig
 
     def with_rows(self, rows: int) -> Side:
         """The same with so many rows in flight."""
-        return Side(self.engine, self.job.model_copy(update={"max_rows_in_flight": rows}))
+        return Side(self.rig, self.job.model_copy(update={"max_rows_in_flight": rows}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,10 @@ def run(side: Side, prompts: Sequence[str], params: SamplingParams) -> Run:
     spent = []
     for limits in (SamplingParams(max_tokens=1, temperature=params.temperature), params):
         host = TextHost()
-        feed = ListFeed(prompts, limits, side.engine.encoder)
+        feed = ListFeed(prompts, limits, side.rig.encoder)
+        loop = Loop(side.rig.fresh(side.job), side.job, feed, host)
         start = time.perf_counter()
-        stats = Loop(side.engine.target, side.job, feed, host).run()
+        stats = loop.run()
         spent.append(time.perf_counter() - start)
     return Run(spent[1] - spent[0], host.texts, stats.drafts)
 
@@ -173,26 +174,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def open_all(options: argparse.Namespace) -> dict[str, Side]:
-    """An engine for every side."""
-    from specbatch.engine.encoder import open_encoder  # noqa: PLC0415
-    from specbatch.engine.native import open_engine  # noqa: PLC0415 - imports torch
+    """One model for all sides; each has its part of the drafter."""
+    from specbatch.bench.rig import open_rig  # noqa: PLC0415 - imports torch
 
-    sides = {}
-    for guess in (OFF, *(each for each in GUESSES if each.name in options.sides)):
-        job = JobConfig.model_validate(
-            {
-                "input": ("benchmark",),
-                "model": options.model,
-                "max_rows_in_flight": max(options.rows),
-                "threads": options.threads,
-                "draft_head": options.draft_head if "head" in guess.name else None,
-                **guess.settings,
-            }
+    common = JobConfig.model_validate(
+        {
+            "input": ("benchmark",),
+            "model": options.model,
+            "max_rows_in_flight": max(options.rows),
+            "threads": options.threads,
+            "drafter": "suffix+head",
+            "draft_head": options.draft_head,
+        }
+    )
+    chosen = [OFF, *(each for each in GUESSES if each.name in options.sides)]
+    policies = [str(each.settings["policy"]) for each in chosen]
+    rig = open_rig(common, policies, resolve_model(common.model, report=lambda _: None))
+    parts = {"head": replace(rig, suffix=False), "suffix": replace(rig, head=None), "suffix+head": rig}
+    return {
+        each.name: Side(
+            parts[str(each.settings.get("drafter", "suffix+head"))],
+            JobConfig.model_validate({**common.model_dump(), **each.settings}),
         )
-        files = resolve_model(job.model, report=lambda _: None)
-        engine = open_engine(job, files, open_encoder(job, files.directory))
-        sides[guess.name] = Side(engine, job)
-    return sides
+        for each in chosen
+    }
 
 
 if __name__ == "__main__":

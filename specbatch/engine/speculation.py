@@ -19,6 +19,9 @@ from specbatch.step import Step, Work
 from specbatch.tree import TokenTree
 from specbatch.verify import Verdict
 
+_BEHIND = 8
+"""Tokens since a row's last draft that are caught up with for next to nothing."""
+
 
 class Speculator:
     """A policy and the drafter it feeds on.
@@ -32,7 +35,8 @@ class Speculator:
         clock: Seconds on the run clock.
 
     Attributes:
-        spent: Rows, width and levels of this step's drafts that took passes of a draft model.
+        spent: Rows, width and levels of this step's drafts that took passes of a draft model; ``None``
+            without any, and where one took in much text first, such as a prompt.
         draft_s: Seconds that the drafter took for all of this step's drafts.
         allowed: Drafted tokens that a power cap leaves to the step; ``None`` without one.
         drafted: Tokens drafted in this step for each row that drafted.
@@ -59,6 +63,7 @@ class Speculator:
         self.drafted: dict[Row, int] = {}
         self.paid: dict[Row, int] = {}
         self.fallback = ""
+        self._known: dict[Row, int] = {}  # tokens of each row that the draft model has taken in
 
     def trees(
         self,
@@ -133,6 +138,7 @@ class Speculator:
     def ended(self, row: Row) -> None:
         """A row has left the engine."""
         self._calibration.forget(row)
+        self._known.pop(row, None)
 
     def calibration_report(self) -> dict[str, object]:
         """How far predicted acceptance was from what happened, JSON-ready."""
@@ -146,10 +152,13 @@ class Speculator:
         for request, draft in zip(requests, drafts, strict=True):
             drafted = self.drafted[request.row] = draft.tree.size + draft.discarded
             self._ledger.record_draft(request.row, drafted, draft.passes, draft.flops)
-        paid = [request.shape for request, draft in zip(requests, drafts, strict=True) if draft.passes]
-        self.paid = {r.row: self.drafted[r.row] for r, d in zip(requests, drafts, strict=True) if d.passes}
-        if paid:
-            self.spent = len(paid), max(s.width for s in paid), max(s.levels for s in paid)
+        paid = [request for request, draft in zip(requests, drafts, strict=True) if draft.passes]
+        self.paid = {request.row: self.drafted[request.row] for request in paid}
+        behind = [request.row.committed - self._known.get(request.row, 0) for request in paid]
+        self._known.update((request.row, request.row.committed) for request in paid)
+        if paid and max(behind) <= _BEHIND:
+            shapes = [request.shape for request in paid]
+            self.spent = len(paid), max(s.width for s in shapes), max(s.levels for s in shapes)
         unknown = (np.zeros(len(draft.tree), dtype=np.int64) for draft in drafts)
         sources = [
             none if draft.sources is None else draft.sources

@@ -18,6 +18,7 @@ from specbatch.policy.menu import NOTHING, Choice, Prospect, decide, menu, relie
 from specbatch.policy.need import Needs, promises
 from specbatch.policy.probes import KNOWN, Probes
 from specbatch.policy.rest import Plan, Rest, done
+from specbatch.policy.review import EVERY, Review
 from specbatch.policy.selection import CandidateTable, select
 from specbatch.policy.standing import CALM, Crowd, Seen, Standing, crowd_of, differ, standing_of
 from specbatch.policy.trial import Trials, hoped
@@ -25,17 +26,8 @@ from specbatch.rows import Row
 from specbatch.step import Work
 from specbatch.tree import TokenTree
 
-EVERY = 16
-"""Steps after which the choice is weighed again although nothing has changed; fewer in the beginning."""
-
 _FIRST = 4
-"""Steps after which the first choice of a run is weighed again."""
-
-_SELDOM = 4
-"""Times as many where nothing is drafted: what that costs is no more than what drafting would have won."""
-
-_MANY = 4
-"""Where nothing is drafted, that is weighed again once more than one row in so many has come or gone."""
+"""Steps after which the first choice for promises of a run is weighed again."""
 
 _FREE_EVERY, _FREE_SELDOM = 4, 16
 """Of so many steps one asks for free drafts of rows that had no use for the last one, or for any lately."""
@@ -70,6 +62,7 @@ class AutoPolicy(CostedPolicy):
         self._promised: frozenset[Row] = frozenset()  # rows with promises when the choice was last weighed
         self._lucky: frozenset[Row] = frozenset()  # rows whose last draft had something worth verifying
         self._probes = Probes()
+        self._review = Review()
         self._steps = self._asked = 0
         self._ask_every = _FREE_EVERY
 
@@ -148,12 +141,12 @@ class AutoPolicy(CostedPolicy):
 
     def wanted(self, view: StepView, costs: Costs) -> list[TreeShape | None]:
         """Trees as chosen for the rows of which something is expected, probes, and what is free."""
-        if self._outdated(view.rows):
+        if self._review.is_due(self._steps, self._forecast.total, self._standing, view.rows):
             calm = (choice for choice in self._menu if not choice.urgent_only)
             others = [self._prospect(choice, view, CALM) for choice in calm]
             found = decide(self._prospect(NOTHING, view, CALM), others, self._standing.choice)
-            seldom = _SELDOM if found.choice == NOTHING else 1
-            self._standing = self._calm = standing_of(found, view.rows, self._next(seldom))
+            until = self._review.found(self._steps, self._forecast.total, found.choice, view.rows)
+            self._standing = self._calm = standing_of(found, view.rows, until)
         shape, gaining = self._standing.choice.shape, self._standing.gaining
         asking = self._steps >= self._asked + self._ask_every
         if asking:
@@ -205,19 +198,9 @@ class AutoPolicy(CostedPolicy):
         self._trials.forget(row)
         self._rest.forget(row)
 
-    def _outdated(self, rows: Sequence[Row]) -> bool:
-        """Whether the standing choice was made too long ago, or for others."""
-        known = self._standing.rows
-        if self._steps >= self._standing.until:
-            return True
-        if self._standing.choice == NOTHING:
-            # Others in their places can be drafted no better, as far as is known; fewer rows perhaps.
-            return _MANY * abs(len(rows) - len(known)) > len(known)
-        return differ(known, rows)
-
-    def _next(self, seldom: int = 1) -> int:
-        """Step in which a choice is weighed again."""
-        return self._steps + min(seldom * EVERY, _FIRST + self._steps // 4)
+    def _next(self) -> int:
+        """Step in which a choice for promises is weighed again."""
+        return self._steps + min(EVERY, _FIRST + self._steps // 4)
 
     def _offers(self, choice: Choice, view: StepView, crowd: Crowd) -> tuple[Floats, float]:
         """What rows may expect of 0, 1, … drafted tokens, float64 ``[R, C + 1]``, and seconds of drafting."""

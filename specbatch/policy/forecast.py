@@ -25,9 +25,14 @@ _ROW_PRIOR, _ROW_MEMORY = 3.0, 8.0
 
 
 class Forecast:
-    """Acceptance to be expected of drafts; a few hundred numbers and a few for each row."""
+    """Acceptance to be expected of drafts; a few hundred numbers and a few for each row.
+
+    Attributes:
+        total: Full drafts that were ever seen.
+    """
 
     def __init__(self) -> None:
+        self.total = 0
         self._trees = np.zeros((2, _DEPTHS))
         self._sums = np.zeros((2, _DEPTHS, _RANKS))
         self._rows: dict[Row, Floats] = {}  # per kind: drafts, acceptance of their first tokens
@@ -57,6 +62,7 @@ class Forecast:
             tops = on_path & (forest.depths == depth - 1)
             self._trees[kind, depth - 1] += (asked[forest.owners[tops]] >= depth).sum()
             on_path |= below & (forest.ranks == 0)
+        self._count(kind, len(drafts.rows))
         self._fade(kind)
         first = (forest.depths == 1) & (forest.ranks == 0)
         acceptance = np.bincount(forest.owners[first], conditional[first], minlength=len(drafts.rows))
@@ -70,6 +76,7 @@ class Forecast:
             rows: The rows.
         """
         self._trees[kind, 0] += len(rows)
+        self._count(kind, len(rows))
         self._fade(kind)
         self._observe_rows(kind, rows, [0.0] * len(rows))
 
@@ -106,6 +113,10 @@ class Forecast:
     def forget(self, row: Row) -> None:
         """A row has left the engine."""
         self._rows.pop(row, None)
+
+    def _count(self, kind: int, drafts: int) -> None:
+        if kind == FULL:
+            self.total += drafts
 
     def _fade(self, kind: int) -> None:
         """Forget the oldest of it, and what was derived."""

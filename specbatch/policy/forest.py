@@ -53,8 +53,13 @@ class Forest:
         parents[starts[:-1]] = starts[:-1]
         reported = np.exp(np.concatenate([tree.log_probs for tree in trees]))
         tokens = np.concatenate([tree.tokens for tree in trees])
-        depths = _depths(parents)
-        return cls(starts, owners, tokens, parents, depths, _ranks(parents, depths, reported), reported)
+        numbers = np.arange(len(tokens))
+        if (numbers - parents).max() <= 1:  # chains only, which is usual
+            depths, ranks = numbers - starts[owners], np.zeros(len(tokens), dtype=np.int64)
+        else:
+            depths = _depths(parents)
+            ranks = _ranks(parents, depths, reported)
+        return cls(starts, owners, tokens, parents, depths, ranks, reported)
 
     def __len__(self) -> int:
         """Number of nodes."""
@@ -74,6 +79,8 @@ class Forest:
 
     def capped(self, conditional: Floats) -> Floats:
         """Scale siblings down whose numbers add up to more than 1: at most one of them is accepted."""
+        if not self.ranks.any():
+            return conditional
         below = self.depths > 0
         sums = np.bincount(self.parents[below], conditional[below], minlength=len(self))
         scaled: Floats = conditional / np.maximum(1.0, sums)[self.parents]

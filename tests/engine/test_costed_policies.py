@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 
 from specbatch.engine.loop import Loop, Target
+from specbatch.hardware.corrected import CorrectedCosts
 from specbatch.hardware.cost import CostTable
 from specbatch.ledger import EngineStats
-from specbatch.rows import Prompt
+from specbatch.rows import Prompt, SamplingParams
 from specbatch.slo import Slo
 from tests.engine.drafters import TestDrafter
 from tests.engine.table_model import CONFIG, PromptFeed, StepClock, TableExecutor, word_tokenizer
-from tests.engine.test_loop import decode_alone, job
+from tests.engine.test_loop import decode_alone, job, prompt
 from tests.engine.test_speculation import DRAFTERS, MIXED, check_account
 from tests.hardware.costs import table
 
@@ -123,3 +124,21 @@ def test_what_the_target_decides_is_learnt() -> None:
     assert isinstance(overall, dict)
     assert overall["candidates"] > 50
     assert overall["accepted"] > 0.9
+
+
+def test_a_draft_that_takes_in_a_prompt_first_says_nothing_about_what_drafts_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[tuple[int, int, int]] = []
+
+    def observe(_costs: CorrectedCosts, work: tuple[int, int, int], real: float) -> None:
+        told.append(work)
+
+    monkeypatch.setattr(CorrectedCosts, "observe_draft", observe)
+    for length in (6, 40):
+        told.clear()
+        kind = replace(prompt(0, [1 + i % 9 for i in range(length)]), params=SamplingParams(max_tokens=12))
+        _, stats = answers("dspark", DRAFTERS["nonsense"](), table(), [kind], limits=(1, 30))
+        assert stats.drafts.draft_passes > 20
+        # Ten steps draft; the first of them after a long prompt is left out.
+        assert len(told) == (10 if length == 6 else 9)
