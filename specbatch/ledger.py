@@ -14,8 +14,8 @@ from typing import Any
 from specbatch.account import DraftAccount
 from specbatch.models.config import ModelConfig
 from specbatch.rows import Row
-from specbatch.step import Work
 from specbatch.verify import Verdict
+from specbatch.work import Work
 
 
 @dataclass(slots=True)

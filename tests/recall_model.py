@@ -16,8 +16,9 @@ from specbatch.engine.executor import Executor
 from specbatch.randomness import gumbel_of_few
 from specbatch.rows import Prompt, Row, SamplingParams
 from specbatch.sampling import Draw, distribution
-from specbatch.step import PassOutput, Step, Work, build_step
+from specbatch.step import PassOutput, Step, build_step
 from specbatch.tree import TokenTree
+from specbatch.work import Work
 from tests.engine.table_model import TableExecutor
 
 CHECKED = 16

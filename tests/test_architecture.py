@@ -46,6 +46,7 @@ LAYERS = (
         "signals",
         "startup",
     ),
+    ("work",),
     ("tree", "tensors", "randomness", "config", "settings"),
     ("rows",),
     ("account", "errors", "slo"),

@@ -19,7 +19,8 @@ from specbatch.engine.native import NativeEngine, open_engine
 from specbatch.models.resolve import resolve_model
 from specbatch.randomness import gumbel
 from specbatch.rows import Prompt, RawPrompt, Row, SamplingParams
-from specbatch.step import Work, build_step
+from specbatch.step import build_step
+from specbatch.work import Work
 from tests.engine.table_model import PromptFeed, StepClock
 
 pytestmark = [

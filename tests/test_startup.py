@@ -97,6 +97,17 @@ def test_the_library_of_torch_is_loaded_beside_other_work_and_found_by_torch() -
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_rooms_that_are_entered_before_torch_is_there_do_without_it() -> None:
+    script = (
+        "import sys\n"
+        "from importlib import import_module\n"
+        "from specbatch.job.surroundings import WITHOUT_TORCH\n"
+        "assert [import_module(name) for name in WITHOUT_TORCH]\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_without_torch_nothing_is_loaded_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr("specbatch.startup.find_spec", lambda _: None)

@@ -19,7 +19,8 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from specbatch.pages import NULL_PAGE
 from specbatch.rows import Prompt, Row, SamplingParams
-from specbatch.step import Step, Work, build_step
+from specbatch.step import Step, build_step
+from specbatch.work import Work
 
 KEY_BLOCK = 128
 """Keys are padded to a multiple of this many."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specbatch.randomness import Stream
 from specbatch.rows import Row
 from specbatch.tree import TokenTree
+
+if TYPE_CHECKING:  # draws in bulk need torch, and the policies that look at drafts do without
+    from specbatch.randomness import Stream
 
 
 @dataclass(frozen=True, slots=True)

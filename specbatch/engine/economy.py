@@ -16,7 +16,7 @@ from specbatch.policy.journal import Journal
 from specbatch.rows import Row
 from specbatch.schedule.power import WINDOW_S, PowerGovernor
 from specbatch.schedule.urgency import open_promises
-from specbatch.step import Work
+from specbatch.work import Work
 
 _NEARLY = 0.97
 """Share of the best tokens per joule at which more rows are as good."""

@@ -28,8 +28,9 @@ from specbatch.progress import Snapshot
 from specbatch.rows import Row, Status
 from specbatch.sampling import Draw
 from specbatch.schedule.scheduler import Limits, Scheduler
-from specbatch.step import PassOutput, Step, Work, build_step
+from specbatch.step import PassOutput, Step, build_step
 from specbatch.verify import Verdict
+from specbatch.work import Work
 
 __all__ = ["Loop", "Target"]
 

@@ -19,9 +19,9 @@ from specbatch.schedule.overload import OverloadRules
 from specbatch.schedule.quota import Quotas
 from specbatch.schedule.shares import Shares
 from specbatch.schedule.urgency import Urgency, open_promises
-from specbatch.step import Work
 from specbatch.table.decisions import Entry
 from specbatch.verify import Verdict
+from specbatch.work import Work
 
 _NEVER = 2**62
 _PRESSED = 32

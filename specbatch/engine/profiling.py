@@ -23,7 +23,8 @@ from specbatch.hardware.measure import Probe, Timing, measure
 from specbatch.models.config import ModelConfig
 from specbatch.rows import Row
 from specbatch.sampling import Draw
-from specbatch.step import Work, build_step
+from specbatch.step import build_step
+from specbatch.work import Work
 
 Key = tuple[str, int, int, int]
 """Kind of a probe, and its three sizes."""

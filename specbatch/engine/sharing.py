@@ -7,8 +7,8 @@ from typing import Protocol
 
 from specbatch.ledger import EngineStats
 from specbatch.rows import Row
-from specbatch.step import Work
 from specbatch.verify import Verdict
+from specbatch.work import Work
 
 
 class Metered(Protocol):

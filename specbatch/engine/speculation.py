@@ -15,9 +15,10 @@ from specbatch.ledger import Ledger
 from specbatch.policy import Calibration, Drafts, SpeculationPolicy, view_of
 from specbatch.randomness import Stream
 from specbatch.rows import Row
-from specbatch.step import Step, Work
+from specbatch.step import Step
 from specbatch.tree import TokenTree
 from specbatch.verify import Verdict
+from specbatch.work import Work
 
 _BEHIND = 8
 """Tokens since a row's last draft that are caught up with for next to nothing."""

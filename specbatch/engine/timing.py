@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from specbatch.hardware.corrected import CorrectedCosts
 from specbatch.policy import decodes
-from specbatch.step import Work
+from specbatch.work import Work
 
 
 class Timed:

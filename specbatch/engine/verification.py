@@ -11,8 +11,8 @@ from specbatch.engine.executor import Executor
 from specbatch.pages import slots_of
 from specbatch.rows import Row
 from specbatch.sampling import Draw
-from specbatch.step import Work
 from specbatch.verify import Verdict, Visit, walk_level_by_level
+from specbatch.work import Work
 
 DrawAt = Callable[[Row, tuple[int, ...]], Draw]
 """What is needed to choose a row's token behind its committed ones and these."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:  # the engine's room imports torch
     from specbatch.text.encoder import PromptEncoder
 
 MORE_MEMORY = "free memory, or raise its limit (ulimit -v, the container's); the same command continues"
+
+WITHOUT_TORCH = ("specbatch.policy", "specbatch.schedule.overload", "specbatch.schedule.scheduler")
+"""Rooms of the engine that can be entered while torch is not there yet."""
 
 EngineFactory = Callable[[JobConfig, ModelFiles, datetime, Callable[[str], None]], "Engine"]
 """Job, model, first start of the run, and who hears of stages that take longer than usual → engine."""
@@ -63,14 +67,17 @@ def open_native_engine(
 
 
 def _encoder_beside_torch(config: JobConfig, files: ModelFiles, started: datetime) -> PromptEncoder:
-    """Template and tokenizer, read while torch's library is loaded on another core."""
+    """Template and tokenizer, read while torch's library is loaded on another core, and what else can be."""
     # A finished job does without. Imported first, for while torch's library loads, no other one can.
     from specbatch.engine import encoder  # noqa: PLC0415
     from specbatch.text.tokenizer import first_call  # noqa: PLC0415
 
     first_call()
     with torch_meanwhile():
-        return encoder.open_encoder(config, files.directory, started)
+        opened = encoder.open_encoder(config, files.directory, started)
+        for name in WITHOUT_TORCH:
+            import_module(name)
+    return opened
 
 
 def open_encoder(config: JobConfig, directory: Path, started: datetime | None = None) -> PromptEncoder:

@@ -23,8 +23,8 @@ from specbatch.policy.selection import CandidateTable, select
 from specbatch.policy.standing import CALM, Crowd, Seen, Standing, crowd_of, differ, standing_of
 from specbatch.policy.trial import Trials, hoped
 from specbatch.rows import Row
-from specbatch.step import Work
 from specbatch.tree import TokenTree
+from specbatch.work import Work
 
 _FIRST = 4
 """Steps after which the first choice for promises of a run is weighed again."""

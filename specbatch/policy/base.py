@@ -11,8 +11,8 @@ import numpy as np
 from specbatch.draft.base import TreeShape
 from specbatch.policy.forest import Drafts
 from specbatch.rows import Row
-from specbatch.step import Work
 from specbatch.tree import TokenTree
+from specbatch.work import Work
 
 
 @dataclass(frozen=True, slots=True)

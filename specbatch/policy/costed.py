@@ -17,8 +17,8 @@ from specbatch.policy.lengths import LengthModel
 from specbatch.policy.need import NONE, Need, need_of, promises
 from specbatch.policy.selection import Candidates, Selection, select
 from specbatch.rows import Row
-from specbatch.step import Work
 from specbatch.tree import TokenTree
+from specbatch.work import Work
 
 N_MAX = 16
 """Most nodes that a row gets on account of its promises."""

@@ -8,9 +8,9 @@ from typing import Literal
 
 from specbatch.policy.base import Decision
 from specbatch.rows import Row
-from specbatch.step import Work
 from specbatch.table.decisions import Entry
 from specbatch.verify import Verdict
+from specbatch.work import Work
 
 Detail = Literal["summary", "full", "off"]
 

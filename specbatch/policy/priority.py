@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from specbatch.draft.base import TreeShape
 from specbatch.policy.base import EvenPolicy, Ranked, StepView
-from specbatch.step import Work
+from specbatch.work import Work
 
 
 class PriorityPolicy(EvenPolicy):

@@ -13,7 +13,7 @@ from specbatch.policy.deferral import Floats, Integers, Length, Seats, sit_out
 from specbatch.policy.lengths import LengthModel
 from specbatch.policy.need import NONE, Need, Needs, slack_s
 from specbatch.rows import Row
-from specbatch.step import Work
+from specbatch.work import Work
 
 _PIECE = 16
 """Prompt tokens that are done or left out together."""

@@ -13,7 +13,7 @@ from specbatch.policy.lengths import LengthModel
 from specbatch.policy.need import need_of, promises
 from specbatch.policy.rest import Rest
 from specbatch.rows import Row
-from specbatch.step import Work
+from specbatch.work import Work
 
 
 class RestingPolicy(EvenPolicy):

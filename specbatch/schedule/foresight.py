@@ -17,8 +17,8 @@ from specbatch.policy.lengths import LengthModel
 from specbatch.rows import Row
 from specbatch.schedule.acceptance import Acceptance
 from specbatch.schedule.urgency import open_promises, urgency_of
-from specbatch.step import Work
 from specbatch.verify import Verdict
+from specbatch.work import Work
 
 USUAL = 0.5
 """An answer is expected to be as long as this share of its tier's answers at most."""

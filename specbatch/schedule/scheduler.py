@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from specbatch.pages import PagePool
 from specbatch.rows import Row
 from specbatch.schedule.urgency import Urgency, open_promises, urgency_of
-from specbatch.step import Work
 from specbatch.tree import TokenTree
+from specbatch.work import Work
 
 MOST_MOVES = 3
 """A row that has lost its pages so often keeps its place against rows that wait, unless it is lost anyway."""

@@ -11,7 +11,8 @@ from specbatch.attention.base import Attention
 from specbatch.attention.fused import FusedAttention, fused_attention_is_invariant
 from specbatch.attention.reference import ReferenceAttention
 from specbatch.rows import Prompt, Row, SamplingParams
-from specbatch.step import Step, Work, build_step
+from specbatch.step import Step, build_step
+from specbatch.work import Work
 
 HEADS, KV_HEADS, HEAD_DIM = 6, 2, 16
 Spans = list[tuple[int, int]]  # (cached, count) of each row

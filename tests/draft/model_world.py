@@ -25,8 +25,9 @@ from specbatch.models.packed import build_packed
 from specbatch.models.resolve import resolve_model
 from specbatch.models.weights import load_stored, load_weights
 from specbatch.rows import Prompt, Row, SamplingParams
-from specbatch.step import PassOutput, Step, Work, build_step
+from specbatch.step import PassOutput, Step, build_step
 from specbatch.tree import TokenTree
+from specbatch.work import Work
 from tests.draft.rows_in_hand import ask, make_row
 from tests.tiny_models import write_tiny_model
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from specbatch.engine.sharing import StepSharing
 from specbatch.ledger import EngineStats
 from specbatch.rows import Prompt, Row, SamplingParams
-from specbatch.step import Work
 from specbatch.tree import TokenTree
 from specbatch.verify import Verdict
+from specbatch.work import Work
 from tests.engine.drafters import Oracle
 from tests.engine.table_model import StepClock, TableExecutor, run
 from tests.engine.test_loop import job, prompt

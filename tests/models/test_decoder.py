@@ -28,7 +28,8 @@ from specbatch.models.linear import PackedLinear
 from specbatch.models.resolve import resolve_model
 from specbatch.models.weights import load_weights
 from specbatch.rows import Prompt, Row, SamplingParams
-from specbatch.step import Work, build_step
+from specbatch.step import build_step
+from specbatch.work import Work
 from tests.engine.table_model import PromptFeed, StepClock
 from tests.tiny_models import write_tiny_model
 

@@ -30,7 +30,8 @@ from specbatch.models.resolve import resolve_model
 from specbatch.models.stored import QuantizedKind
 from specbatch.models.weights import load_stored, load_weights
 from specbatch.rows import Prompt, Row, SamplingParams
-from specbatch.step import Work, build_step
+from specbatch.step import build_step
+from specbatch.work import Work
 from tests.tiny_models import FAMILIES, write_tiny_model
 
 PAGE, LENGTH = 4, 45

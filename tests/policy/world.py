@@ -17,8 +17,8 @@ from specbatch.hardware.cost import CostTable, DraftPoint, PrefillPoint, VerifyP
 from specbatch.policy import Calibration, Drafts, Instruments, SpeculationPolicy, make_policy, view_of
 from specbatch.rows import Prompt, Row, SamplingParams
 from specbatch.slo import Slo
-from specbatch.step import Work
 from specbatch.tree import TokenTree
+from specbatch.work import Work
 from tests.hardware.costs import HERE
 
 RIGHT, WRONG = 1, 2
