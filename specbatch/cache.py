@@ -120,4 +120,9 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     """
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    return torch.frombuffer(mmap.mmap(-1, math.prod(shape) * dtype.itemsize), dtype=dtype).view(shape)
+    size = math.prod(shape) * dtype.itemsize
+    try:
+        memory = mmap.mmap(-1, size, access=mmap.ACCESS_COPY)  # nobody else's, not even a child's
+    except OSError as error:
+        raise MemoryError(f"{size:,} bytes for keys and values: {error}") from error
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
