@@ -14,6 +14,32 @@ from specbatch.errors import ExitCode, Interrupted
 _EXIT_CODES = {signal.SIGINT: ExitCode.SIGINT, signal.SIGTERM: ExitCode.SIGTERM}
 
 
+@contextmanager
+def held() -> Iterator[None]:
+    """Inside, a first signal waits for the end; a second one ends the process on the spot.
+
+    For imports of libraries that abort when a handler raises while they call Python.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+
+    def keep(number: int, _frame: FrameType | None) -> None:
+        if arrived:
+            os._exit(_EXIT_CODES[signal.Signals(number)])
+        arrived.append(number)
+
+    before = {number: signal.signal(number, keep) for number in _EXIT_CODES}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for each in arrived:
+            signal.raise_signal(each)
+
+
 class Interrupts:
     """Handlers for the time of a run; use as a context manager.
 

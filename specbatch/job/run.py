@@ -260,7 +260,7 @@ class _Run:
         if done:
             self._reporter.message(f"continuing: {done} of {len(index)} rows are finished")
         if before.strangers:
-            self._reporter.message(f"{before.strangers} finished rows are not in the input any more")
+            self._reporter.message(f"not in the input any more: {before.strangers} of the finished rows")
         return before
 
     @contextmanager

@@ -19,6 +19,7 @@ from specbatch.models.files import ModelFiles
 from specbatch.models.resolve import resolve_model
 from specbatch.progress import Reporter, open_reporter
 from specbatch.rows import Prompt, RawPrompt
+from specbatch.signals import held
 from specbatch.startup import UNTOUCHED, deferring, loading, torch_meanwhile
 
 if TYPE_CHECKING:  # the engine's room imports torch
@@ -55,14 +56,15 @@ def open_native_engine(
         SpecbatchError: The model cannot be.
     """
     with loading():
-        encoder = _encoder_beside_torch(config, files, started)
-        try:
-            with deferring(*UNTOUCHED):
-                from specbatch.engine.open import open_engine  # noqa: PLC0415
-        except (ImportError, OSError, MemoryError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            hint = f"{MORE_MEMORY}; if there is enough, the installation is damaged: see specbatch doctor"
-            raise EngineError(f"torch cannot be loaded: {reason}", hint) from error
+        with held():
+            encoder = _encoder_beside_torch(config, files, started)
+            try:
+                with deferring(*UNTOUCHED):
+                    from specbatch.engine.open import open_engine  # noqa: PLC0415
+            except (ImportError, OSError, MemoryError) as error:
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                hint = f"{MORE_MEMORY}; if there is enough, the installation is damaged: see specbatch doctor"
+                raise EngineError(f"torch cannot be loaded: {reason}", hint) from error
         return open_engine(config, files, encoder, report)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tokenizers
 
-from specbatch.errors import ModelError
+from specbatch.errors import ModelError, SpecbatchError
 
 
 def first_call() -> None:
@@ -44,6 +44,8 @@ class Tokenizer:
             )
         try:
             return cls(tokenizers.Tokenizer.from_file(str(path)))
+        except SpecbatchError:  # a signal that arrived meanwhile
+            raise
         except Exception as error:  # the library raises bare Exception
             what = f"{path} is not a tokenizer this version can read: {error}"
             raise ModelError(

@@ -92,11 +92,9 @@ def spread(edges: Floats, begin: Floats, end: Floats, amount: Floats) -> Floats:
         some = slice(start, start + _AT_A_TIME)
         length = np.maximum(end[some] - begin[some], 0.0)
         since = edges[None, :] - begin[some, None]
-        done = np.where(
-            length[:, None] > 0,
-            np.clip(since / np.where(length > 0, length, 1.0)[:, None], 0.0, 1.0),
-            (since > 0).astype(np.float64),
-        )
+        with np.errstate(over="ignore"):  # next to no length: infinitely far behind it, which is the end
+            share = since / np.where(length > 0, length, 1.0)[:, None]
+        done = np.where(length[:, None] > 0, np.clip(share, 0.0, 1.0), (since > 0).astype(np.float64))
         done[:, 0], done[:, -1] = 0.0, 1.0
         sums += (amount[some] @ np.diff(done, axis=1)).astype(np.float64)
     return sums
