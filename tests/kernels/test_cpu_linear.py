@@ -74,9 +74,22 @@ def reference(x: torch.Tensor, matrix: PackedMatrix) -> torch.Tensor:
     return out
 
 
-def assert_close(found: torch.Tensor, wanted: torch.Tensor) -> None:
-    """Relative to the largest output: float32 sums of products of either sign cannot promise more."""
-    assert (found.double() - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+def assert_close(found: torch.Tensor, wanted: torch.Tensor, terms: float = 0.0) -> None:
+    """Relative to the largest output, or to what the terms come to that may cancel each other out in it.
+
+    Float32 sums of products of either sign cannot promise more: an output that is alone may be such a rest.
+    """
+    allowed = max(1e-5 * float(wanted.abs().max()), 1e-7 * terms)
+    assert float((found.double() - wanted).abs().max()) <= allowed
+
+
+def largest_terms(x: torch.Tensor, matrix: PackedMatrix) -> float:
+    """The largest output if no two terms had opposite signs; of a gated layer without its gate's curve."""
+    sums = x.double().abs() @ unpack(matrix).double().abs().T
+    if matrix.gated:
+        gate, up = sums.chunk(2, dim=1)
+        sums = gate * up
+    return float(sums.max())
 
 
 @st.composite
@@ -124,7 +137,7 @@ def test_close_to_float64_and_writes_every_output(
 ) -> None:
     matrix, x = case
     with ThreadPool(workers, isa=isa) as pool:
-        assert_close(run(x, matrix, pool), reference(x, matrix))
+        assert_close(run(x, matrix, pool), reference(x, matrix), largest_terms(x, matrix))
 
 
 @settings(max_examples=60, deadline=None)
