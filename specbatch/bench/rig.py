@@ -15,6 +15,7 @@ from specbatch.energy.find import open_meter
 from specbatch.energy.meter import EnergyMeter, NoMeter
 from specbatch.engine.build import DraftNeeds, build_executor, drafts_in_memory
 from specbatch.engine.drafters import DraftPlan, make_drafter, plan_drafts
+from specbatch.engine.encoder import open_encoder
 from specbatch.engine.executor import Executor
 from specbatch.engine.loop import Target
 from specbatch.engine.profiles import ensure_profile, subject_of
@@ -22,9 +23,7 @@ from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
 from specbatch.policy import counts_with_costs, make_policy
 from specbatch.policy.costed import N_MAX
-from specbatch.text.chat import ChatTemplate
 from specbatch.text.encoder import PromptEncoder
-from specbatch.text.tokenizer import Tokenizer
 
 _UNASKED = NoMeter("no meter was asked for")
 
@@ -86,22 +85,15 @@ def open_rig(job: JobConfig, policies: Sequence[str], files: ModelFiles) -> Rig:
         UsageError: The device is not there, or the K/V memory is too small.
     """
     config = ModelConfig.from_directory(files.directory)
-    tokenizer = Tokenizer.load(files.directory)
+    encoder = open_encoder(job, files.directory, datetime.now().astimezone())
     largest = job_of_largest_trees(job, policies)
-    plan = plan_drafts(largest, files, config, tokenizer)
+    plan = plan_drafts(largest, files, config, encoder.tokenizer)
     needs = DraftNeeds() if plan is None else plan.needs(job.page_size)
     built = build_executor(largest, files, config, needs)
     head = None if plan is None else _head(plan, config, built.executor)
     suffix = plan is not None and "suffix" in plan.kind
     room = drafts_in_memory(largest, config)
-    target = Target(config, tokenizer, built.executor, max_drafted=room, draft_nodes=N_MAX)
-    encoder = PromptEncoder(
-        tokenizer,
-        ChatTemplate.load(files.directory, datetime.now().astimezone()),
-        config,
-        job.system,
-        job.raw_prompts,
-    )
+    target = Target(config, encoder.tokenizer, built.executor, max_drafted=room, draft_nodes=N_MAX)
     meter = open_meter(built.numerics["device"], job.assume_watts)
     rig = Rig(target, encoder, built.numerics, built.notice, head, suffix, meter=meter)
     if not any(map(counts_with_costs, policies)):
