@@ -108,6 +108,37 @@ def test_rooms_that_are_entered_before_torch_is_there_do_without_it() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_what_is_imported_for_torch_it_imports() -> None:
+    script = (
+        "import sys\n"
+        "from specbatch.job.surroundings import FOR_TORCH\n"
+        "import torch\n"
+        "assert not set(FOR_TORCH) - set(sys.modules), set(FOR_TORCH) - set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_no_library_is_loaded_beside_that_of_torch() -> None:
+    script = (
+        "import sys\n"
+        "from importlib import import_module\n"
+        "from pathlib import Path\n"
+        "from specbatch.job.surroundings import FOR_TORCH, WITH_LIBRARIES, WITHOUT_TORCH\n"
+        "import specbatch.job.run, specbatch.engine.encoder\n"
+        "from specbatch.text.tokenizer import first_call\n"
+        "def libraries():\n"
+        "    maps = Path('/proc/self/maps').read_text()\n"
+        "    return {line.split()[-1] for line in maps.splitlines() if '.so' in line}\n"
+        "first_call()\n"
+        "for name in WITH_LIBRARIES: import_module(name)\n"
+        "before = libraries()\n"
+        "for name in (*WITHOUT_TORCH, *FOR_TORCH): import_module(name)\n"
+        "assert libraries() == before, libraries() - before\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_without_torch_nothing_is_loaded_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr("specbatch.startup.find_spec", lambda _: None)

@@ -16,17 +16,16 @@ from specbatch_kernels.cpu import (
     KvCache,
     PackedHead,
     PackedMatrix,
+    Packer,
     ThreadPool,
-    WeightArena,
     draft_pass,
     draft_pass_dense,
-    pack_gated,
 )
 from torch import Tensor
 
 from specbatch.draft.head_weights import HeadConfig, HeadWeights
 from specbatch.models.config import ModelConfig
-from specbatch.models.packed import pack_stacked, same_kind
+from specbatch.models.packed import packed, packed_gated
 from specbatch.models.rotary import rotary_table
 from specbatch.models.stored import StoredTensor
 
@@ -111,22 +110,23 @@ def compile_head(
         embedding: The target's token embedding, used unless the head has its own.
         pool: Threads to compute with, those of the target.
     """
-    arena = WeightArena()
+    packer = Packer()
 
     def matrix(*names: str) -> PackedMatrix:
-        return pack_stacked([weights.tensors[name] for name in names], arena)
+        return packed(packer, [weights.tensors[name] for name in names])
 
     attention, mlp = "midlayer.self_attn", "midlayer.mlp"
-    (gate, up), kind = same_kind([weights.tensors[f"{mlp}.{p}_proj.weight"] for p in ("gate", "up")])
+    gate, up = (weights.tensors[f"{mlp}.{part}_proj.weight"] for part in ("gate", "up"))
     matrices = HeadMatrices(
-        embedding=embedding if weights.embedding is None else pack_stacked([weights.embedding], arena),
+        embedding=embedding if weights.embedding is None else packed(packer, [weights.embedding]),
         fc=matrix("fc.weight"),
         qkv=matrix(*(f"{attention}.{p}_proj.weight" for p in ("q", "k", "v"))),
         output=matrix(f"{attention}.o_proj.weight"),
-        gate_up=pack_gated(gate, up, kind, arena=arena),
+        gate_up=packed_gated(packer, gate, up),
         down=matrix(f"{mlp}.down_proj.weight"),
         lm_head=matrix("lm_head.weight"),
     )
+    packer.run()
     return CompiledHead(weights.config, PackedHead(matrices, _parts(weights, target)), pool)
 
 

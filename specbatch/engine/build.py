@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from specbatch_kernels.cpu import ThreadPool, available, unavailable_reason
+from specbatch_kernels.cpu import ThreadPool
 
 from specbatch.attention.base import Attention
 from specbatch.attention.fused import FusedAttention, fused_attention_is_invariant
@@ -14,6 +14,7 @@ from specbatch.attention.reference import ReferenceAttention
 from specbatch.cache import KVStore, bytes_per_token
 from specbatch.config import JobConfig
 from specbatch.engine.compiled_executor import CompiledExecutor
+from specbatch.engine.device import device_of, dtype_of, missed_kernels, uses_kernels
 from specbatch.engine.executor import Executor, TorchExecutor
 from specbatch.errors import UsageError
 from specbatch.hardware.memory import available_bytes
@@ -22,7 +23,7 @@ from specbatch.models.config import ModelConfig
 from specbatch.models.decoder import build_decoder, layer_shapes
 from specbatch.models.files import ModelFiles
 from specbatch.models.linear import choose_linear
-from specbatch.models.packed import build_packed
+from specbatch.models.packed import PackedWeights, build_packed
 from specbatch.models.weights import load_stored, load_weights
 from specbatch.startup import UNTOUCHED, load_deferred
 
@@ -65,7 +66,11 @@ class Built:
 
 
 def build_executor(
-    job: JobConfig, files: ModelFiles, config: ModelConfig, needs: DraftNeeds = DraftNeeds()
+    job: JobConfig,
+    files: ModelFiles,
+    config: ModelConfig,
+    needs: DraftNeeds = DraftNeeds(),
+    weights: PackedWeights | None = None,
 ) -> Built:
     """Load the weights into the fastest exact executor this machine has.
 
@@ -74,34 +79,34 @@ def build_executor(
         files: The model.
         config: Its shape.
         needs: Of what will draft for it.
+        weights: Its weights where they are being packed already; otherwise they are read now.
 
     Raises:
         ModelError: The weights cannot be used.
         UsageError: Device, number format or kernels are not there, or the K/V memory is too small.
     """
-    device = _device(job)
-    dtype = _dtype(job, device)
+    device = device_of(job)
+    dtype = dtype_of(job, device)
     threads = job.threads or usable_cores()
     torch.set_num_threads(threads)
     store = _store(job, config, dtype, device, needs)
     here = {"device": device.type, "dtype": str(dtype).removeprefix("torch.")}
-    if _compiled(job, device):
+    if uses_kernels(job, device):
         pool = ThreadPool(threads)
-        decoder = build_packed(config, load_stored(files, config, job.quantize), needs.captured)
+        if weights is None:
+            decoder = build_packed(config, load_stored(files, config, job.quantize), needs.captured)
+        else:
+            decoder = weights.decoder(needs.captured)
         compiled = CompiledExecutor(decoder, store, pool)
         return Built(compiled, {**here, "kernels": f"compiled-{pool.isa}"})
     load_deferred(*UNTOUCHED)  # random generators of torch want it, and who knows what else
     make_linear = choose_linear(device, layer_shapes(config))
     attention = _attention(config, device)
-    weights = load_weights(files, config, job.quantize)
-    plain = build_decoder(config, weights, make_linear, dtype, device, needs.captured)
+    values = load_weights(files, config, job.quantize)
+    plain = build_decoder(config, values, make_linear, dtype, device, needs.captured)
     executor = TorchExecutor(plain, store, attention)
     numerics = {**here, "kernels": f"torch-{make_linear.__name__}-{attention.name}"}
-    missing = device.type == "cpu" and not available()
-    notice = (
-        f"slower than it could be, compiled kernels are missing: {unavailable_reason()}" if missing else ""
-    )
-    return Built(executor, numerics, notice)
+    return Built(executor, numerics, missed_kernels(device))
 
 
 def build_beside(target: Executor, files: ModelFiles, config: ModelConfig, more_pages: int) -> Executor:
@@ -136,33 +141,10 @@ def drafts_in_memory(job: JobConfig, config: ModelConfig) -> int:
         job: The device.
         config: Shape of the target, which is loaded.
     """
-    device = _device(job)
+    device = device_of(job)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_bytes()
     per_token = _LOGITS_COPIES * 4 * config.vocab_size
     return 2**31 if free is None else max(1, int(SCRATCH_SHARE * free) // per_token)
-
-
-def _compiled(job: JobConfig, device: torch.device) -> bool:
-    """Whether the compiled kernels do the work."""
-    if job.kernels == "compiled" and device.type != "cpu":
-        raise UsageError("--kernels compiled works on the CPU only", "leave --kernels out")
-    if job.kernels == "compiled" and not available():
-        raise UsageError(f"--kernels compiled: {unavailable_reason()}", "use --kernels torch")
-    return job.kernels != "torch" and device.type == "cpu" and available()
-
-
-def _device(job: JobConfig) -> torch.device:
-    if job.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: no CUDA device is usable here", "use --device cpu")
-    return torch.device("cuda" if job.device != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def _dtype(job: JobConfig, device: torch.device) -> torch.dtype:
-    if job.dtype == "auto":
-        return torch.float32 if device.type == "cpu" else torch.bfloat16
-    if device.type == "cpu" and job.dtype != "float32":
-        raise UsageError(f"--dtype {job.dtype} on the CPU is not supported", "use --dtype float32")
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[job.dtype]
 
 
 def _attention(config: ModelConfig, device: torch.device) -> Attention:

@@ -14,6 +14,7 @@ from specbatch.engine.profiles import ensure_profile, subject_of
 from specbatch.ledger import EngineStats
 from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
+from specbatch.models.packed import PackedWeights
 from specbatch.policy import counts_with_costs
 from specbatch.policy.costed import N_MAX
 from specbatch.text.encoder import PromptEncoder
@@ -60,6 +61,7 @@ def open_engine(
     files: ModelFiles,
     encoder: PromptEncoder,
     report: Callable[[str], None] = lambda _: None,
+    weights: PackedWeights | None = None,
 ) -> NativeEngine:
     """Load a model around what prepares its prompts.
 
@@ -68,6 +70,7 @@ def open_engine(
         files: The model.
         encoder: Its chat template and tokenizer.
         report: Receives a line where loading takes longer than usual.
+        weights: The model's weights where they are being packed already; otherwise they are read now.
 
     Raises:
         ModelError: The model cannot be run by this engine, or a draft model or head does not fit it.
@@ -75,7 +78,8 @@ def open_engine(
     """
     config = ModelConfig.from_directory(files.directory)
     plan = plan_drafts(job, files, config, encoder.tokenizer)
-    built = build_executor(job, files, config, DraftNeeds() if plan is None else plan.needs(job.page_size))
+    needs = DraftNeeds() if plan is None else plan.needs(job.page_size)
+    built = build_executor(job, files, config, needs, weights)
     drafter = None if plan is None else make_drafter(plan, config, built.executor)
     target = Target(config, encoder.tokenizer, built.executor, drafter)
     if drafter is not None:

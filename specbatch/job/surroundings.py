@@ -31,6 +31,13 @@ MORE_MEMORY = "free memory, or raise its limit (ulimit -v, the container's); the
 WITHOUT_TORCH = ("specbatch.policy", "specbatch.schedule.overload", "specbatch.schedule.scheduler")
 """Rooms of the engine that can be entered while torch is not there yet."""
 
+WITH_LIBRARIES = ("statistics", "asyncio")
+"""What of Python's those rooms and torch import that loads libraries. It comes first: while torch's library
+loads, no other one can."""
+
+FOR_TORCH = ("unittest.mock", "urllib.request")
+"""What else ``import torch`` imports that takes milliseconds and loads no library."""
+
 EngineFactory = Callable[[JobConfig, ModelFiles, datetime, Callable[[str], None]], "Engine"]
 """Job, model, first start of the run, and who hears of stages that take longer than usual → engine."""
 
@@ -75,9 +82,11 @@ def _encoder_beside_torch(config: JobConfig, files: ModelFiles, started: datetim
     from specbatch.text.tokenizer import first_call  # noqa: PLC0415
 
     first_call()
+    for name in WITH_LIBRARIES:
+        import_module(name)
     with torch_meanwhile():
         opened = encoder.open_encoder(config, files.directory, started)
-        for name in WITHOUT_TORCH:
+        for name in (*WITHOUT_TORCH, *FOR_TORCH):
             import_module(name)
     return opened
 

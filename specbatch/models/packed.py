@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from threading import Thread
 
 import torch
 from specbatch_kernels.cpu import (
@@ -10,10 +12,8 @@ from specbatch_kernels.cpu import (
     DecoderParts,
     PackedDecoder,
     PackedMatrix,
-    WeightArena,
+    Packer,
     WeightType,
-    pack,
-    pack_gated,
 )
 from torch import Tensor
 
@@ -25,34 +25,49 @@ KERNEL_KINDS: tuple[WeightType, ...] = ("q4_0", "q4_1", "q8_0")
 """Block formats the kernels multiply with directly; others are dequantised to float32."""
 
 
-def build_packed(
-    config: ModelConfig, tensors: Iterable[tuple[str, StoredTensor]], captured: tuple[int, ...] = ()
-) -> PackedDecoder:
-    """Assemble a decoder from tensors with Hugging Face names (checked by the loader).
+class PackedWeights:
+    """A decoder's weights while they are packed by another thread, which needs no interpreter for that.
 
     Args:
         config: The model's shape.
-        tensors: Its weights.
-        captured: Layers whose inputs a pass reports.
+        tensors: Its weights under Hugging Face names (checked by the loader).
     """
-    w, arena = dict(tensors), WeightArena()
-    embedding = pack_stacked([w.pop("model.embed_tokens.weight")], arena)
-    head = embedding if config.tie_embeddings else pack_stacked([w.pop("lm_head.weight")], arena)
-    layers = [_layer(w, f"model.layers.{i}", arena) for i in range(config.num_layers)]
-    parts = DecoderParts(
-        embedding=embedding,
-        head=head,
-        final_norm=_vector(w.pop("model.norm.weight")),
-        rotary=rotary_table(config),
-        num_heads=config.num_heads,
-        num_kv_heads=config.num_kv_heads,
-        eps=config.rms_norm_eps,
-        captured=captured,
-    )
-    return PackedDecoder(layers, parts)
+
+    def __init__(self, config: ModelConfig, tensors: Iterable[tuple[str, StoredTensor]]) -> None:
+        w, packer = dict(tensors), Packer()
+        embedding = packed(packer, [w.pop("model.embed_tokens.weight")])
+        head = embedding if config.tie_embeddings else packed(packer, [w.pop("lm_head.weight")])
+        self._layers = [_layer(w, f"model.layers.{i}", packer) for i in range(config.num_layers)]
+        self._parts = DecoderParts(
+            embedding=embedding,
+            head=head,
+            final_norm=_vector(w.pop("model.norm.weight")),
+            rotary=rotary_table(config),
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            eps=config.rms_norm_eps,
+        )
+        self._thread = Thread(target=packer.run)
+        self._thread.start()
+
+    def decoder(self, captured: tuple[int, ...] = ()) -> PackedDecoder:
+        """The decoder, when all is packed.
+
+        Args:
+            captured: Layers whose inputs a pass reports.
+        """
+        self._thread.join()
+        return PackedDecoder(self._layers, replace(self._parts, captured=captured))
 
 
-def _layer(w: dict[str, StoredTensor], name: str, arena: WeightArena) -> DecoderLayer:
+def build_packed(
+    config: ModelConfig, tensors: Iterable[tuple[str, StoredTensor]], captured: tuple[int, ...] = ()
+) -> PackedDecoder:
+    """A decoder in one go; arguments as for :class:`PackedWeights`."""
+    return PackedWeights(config, tensors).decoder(captured)
+
+
+def _layer(w: dict[str, StoredTensor], name: str, packer: Packer) -> DecoderLayer:
     """Take one layer's tensors out of ``w``, so that the unpacked copies can be freed."""
 
     def take(suffix: str) -> StoredTensor:
@@ -64,28 +79,43 @@ def _layer(w: dict[str, StoredTensor], name: str, arena: WeightArena) -> Decoder
 
     heads = ("q_proj", "k_proj", "v_proj")
     biases = [b for b in (take_vector(f"self_attn.{h}.bias") for h in heads) if b is not None]
-    (gate, up), kind = same_kind([take("mlp.gate_proj.weight"), take("mlp.up_proj.weight")])
     return DecoderLayer(
         input_norm=_vector(take("input_layernorm.weight")),
-        qkv=pack_stacked(
-            [take(f"self_attn.{h}.weight") for h in heads], arena, torch.cat(biases) if biases else None
+        qkv=packed(
+            packer, [take(f"self_attn.{h}.weight") for h in heads], torch.cat(biases) if biases else None
         ),
         q_norm=take_vector("self_attn.q_norm.weight"),
         k_norm=take_vector("self_attn.k_norm.weight"),
-        output=pack_stacked([take("self_attn.o_proj.weight")], arena),
+        output=packed(packer, [take("self_attn.o_proj.weight")]),
         mlp_norm=_vector(take("post_attention_layernorm.weight")),
-        gate_up=pack_gated(gate, up, kind, arena=arena),
-        down=pack_stacked([take("mlp.down_proj.weight")], arena),
+        gate_up=packed_gated(packer, take("mlp.gate_proj.weight"), take("mlp.up_proj.weight")),
+        down=packed(packer, [take("mlp.down_proj.weight")]),
     )
 
 
-def pack_stacked(parts: list[StoredTensor], arena: WeightArena, bias: Tensor | None = None) -> PackedMatrix:
-    """One matrix from its parts, stacked by output."""
-    sources, kind = same_kind(parts)
-    return pack(sources[0] if len(sources) == 1 else torch.cat(sources), kind, bias, arena=arena)
+def packed(packer: Packer, parts: list[StoredTensor], bias: Tensor | None = None) -> PackedMatrix:
+    """One matrix from its parts, stacked by output; :meth:`specbatch_kernels.cpu.Packer.run` fills it in."""
+    sources, kind = _same_kind(parts)
+    matrix = packer.stacked(sources, kind, bias)
+    _drop_copies(packer, kind)
+    return matrix
 
 
-def same_kind(parts: list[StoredTensor]) -> tuple[list[Tensor], WeightType]:
+def packed_gated(packer: Packer, gate: StoredTensor, up: StoredTensor) -> PackedMatrix:
+    """The two matrices of a gated MLP; filled in as those of :func:`packed` are."""
+    (gates, ups), kind = _same_kind([gate, up])
+    matrix = packer.gated(gates, ups, kind)
+    _drop_copies(packer, kind)
+    return matrix
+
+
+def _drop_copies(packer: Packer, kind: WeightType) -> None:
+    """Pack at once what are copies of a stored tensor: all of a model's together are twice its size."""
+    if kind == "f32":
+        packer.run()
+
+
+def _same_kind(parts: list[StoredTensor]) -> tuple[list[Tensor], WeightType]:
     """Sources in one format the kernels take: the blocks themselves where all have the same, or float32."""
     kinds = {None if part.kind is None else part.kind.name for part in parts}
     for kind in KERNEL_KINDS:

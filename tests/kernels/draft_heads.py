@@ -21,7 +21,7 @@ from specbatch_kernels.cpu import (
     pack,
     pack_gated,
 )
-from specbatch_kernels.cpu.linear import WeightType, source_row_bytes
+from specbatch_kernels.cpu.packing import WeightType, source_row_bytes
 
 NAN = float("nan")
 HIDDEN, INNER, HEADS, KV_HEADS, DIM, FEATURES = 64, 160, 6, 2, 16, 3

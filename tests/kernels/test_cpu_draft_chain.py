@@ -22,7 +22,7 @@ from specbatch_kernels.cpu import (  # noqa: E402
     draft_pass,
     draft_pass_reference,
 )
-from specbatch_kernels.cpu.linear import WeightType  # noqa: E402
+from specbatch_kernels.cpu.packing import WeightType  # noqa: E402
 
 from tests.kernels.draft_heads import (  # noqa: E402
     KINDS,

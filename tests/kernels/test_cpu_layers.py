@@ -34,7 +34,7 @@ from specbatch_kernels.cpu import (  # noqa: E402
     rotate_and_store,
     rotate_and_store_reference,
 )
-from specbatch_kernels.cpu.linear import WeightType, source_row_bytes  # noqa: E402
+from specbatch_kernels.cpu.packing import WeightType, source_row_bytes  # noqa: E402
 from specbatch_kernels.cpu.pool import Isa  # noqa: E402
 
 ISAS: list[Isa] = ["portable"] if ThreadPool(1).isa == "portable" else ["avx2", "portable"]

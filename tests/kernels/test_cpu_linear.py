@@ -12,14 +12,16 @@ cpu = pytest.importorskip("specbatch_kernels.cpu")
 if not cpu.available():
     pytest.skip(cpu.unavailable_reason(), allow_module_level=True)
 
-from specbatch_kernels.cpu import ThreadPool, WeightArena  # noqa: E402
+from specbatch_kernels.cpu import Packer, ThreadPool  # noqa: E402
 from specbatch_kernels.cpu.linear import (  # noqa: E402
-    PackedMatrix,
-    WeightType,
     gated_linear,
     gated_linear_reference,
     linear,
     linear_reference,
+)
+from specbatch_kernels.cpu.packing import (  # noqa: E402
+    PackedMatrix,
+    WeightType,
     pack,
     pack_gated,
     source_row_bytes,
@@ -175,13 +177,15 @@ def test_accumulate_adds_to_the_residual(isa: Isa, tokens: int) -> None:
     assert_close(out, wanted)
 
 
-def test_arena_holds_matrices_apart() -> None:
+def test_packer_holds_matrices_apart() -> None:
     sources = [random_source("q4_1", rows, 64, rows) for rows in (16, 33, 700)]
-    alone, arena = [pack(source, "q4_1") for source in sources], WeightArena(4096)
-    together = [pack(source, "q4_1", arena=arena) for source in sources]
+    alone, packer = [pack(source, "q4_1") for source in sources], Packer(4096)
+    together = [packer.stacked([source], "q4_1") for source in sources]
+    packer.run()
     assert all(torch.equal(a.data, b.data) for a, b in zip(alone, together, strict=True))
     assert all(matrix.data.data_ptr() % 64 == 0 for matrix in together)
-    gate = pack_gated(sources[0], sources[0], "q4_1", arena=arena)
+    gate = packer.gated(sources[0], sources[0], "q4_1")
+    packer.run()
     assert torch.equal(gate.data, pack_gated(sources[0], sources[0], "q4_1").data)
     assert all(torch.equal(a.data, b.data) for a, b in zip(alone, together, strict=True))
 

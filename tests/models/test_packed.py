@@ -145,8 +145,8 @@ def test_kernels_can_be_chosen_and_are_part_of_the_numerics(tmp_path: Path) -> N
 def test_without_compiled_kernels_torch_does_the_work_unless_they_are_demanded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specbatch.engine.build.available", lambda: False)
-    monkeypatch.setattr("specbatch.engine.build.unavailable_reason", lambda: "no compiler was found")
+    monkeypatch.setattr("specbatch.engine.device.available", lambda: False)
+    monkeypatch.setattr("specbatch.engine.device.unavailable_reason", lambda: "no compiler was found")
     write_tiny_model(tmp_path, "llama")
     files = resolve_model(str(tmp_path), report=lambda _: None)
     config = ModelConfig.from_directory(tmp_path)

@@ -18,20 +18,23 @@ from specbatch_kernels.cpu.draft import draft_pass, draft_pass_dense, draft_pass
 from specbatch_kernels.cpu.draft_batch import ChainLevels, DraftBatch, DraftOutputs
 from specbatch_kernels.cpu.draft_head import DenseHead, HeadMatrices, HeadParts, PackedHead
 from specbatch_kernels.cpu.linear import (
-    PackedMatrix,
-    WeightType,
     gated_linear,
     gated_linear_reference,
     linear,
     linear_reference,
+)
+from specbatch_kernels.cpu.lookup import argmax, argmax_reference, lookup, lookup_reference
+from specbatch_kernels.cpu.memory import advise_large_pages
+from specbatch_kernels.cpu.native import KernelsUnavailableError, available, unavailable_reason
+from specbatch_kernels.cpu.norm import RmsNorm, rms_norm, rms_norm_reference
+from specbatch_kernels.cpu.packing import (
+    PackedMatrix,
+    Packer,
+    WeightType,
     pack,
     pack_gated,
     unpack,
 )
-from specbatch_kernels.cpu.lookup import argmax, argmax_reference, lookup, lookup_reference
-from specbatch_kernels.cpu.memory import WeightArena, advise_large_pages
-from specbatch_kernels.cpu.native import KernelsUnavailableError, available, unavailable_reason
-from specbatch_kernels.cpu.norm import RmsNorm, rms_norm, rms_norm_reference
 from specbatch_kernels.cpu.pool import ThreadPool
 from specbatch_kernels.cpu.probe import multiply_add_rate, read_bandwidth
 from specbatch_kernels.cpu.rotary import Placement, Rotary, rotate_and_store, rotate_and_store_reference
@@ -54,12 +57,12 @@ __all__ = [
     "PackedDecoder",
     "PackedHead",
     "PackedMatrix",
+    "Packer",
     "Placement",
     "RmsNorm",
     "Rotary",
     "SamplingRow",
     "ThreadPool",
-    "WeightArena",
     "WeightType",
     "advise_large_pages",
     "argmax",

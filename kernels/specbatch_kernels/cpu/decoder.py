@@ -15,14 +15,10 @@ import torch
 
 from specbatch_kernels.cpu import native
 from specbatch_kernels.cpu.attention import AttentionKeys, KvCache, paged_attention_reference
-from specbatch_kernels.cpu.linear import (
-    PackedMatrix,
-    gated_linear_reference,
-    linear_reference,
-    native_matrix,
-)
+from specbatch_kernels.cpu.linear import gated_linear_reference, linear_reference
 from specbatch_kernels.cpu.lookup import lookup_reference
 from specbatch_kernels.cpu.norm import RmsNorm
+from specbatch_kernels.cpu.packing import PackedMatrix, native_matrix
 from specbatch_kernels.cpu.pool import ThreadPool
 from specbatch_kernels.cpu.rotary import Placement, Rotary, rotate_and_store_reference
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from specbatch_kernels.cpu import native
-from specbatch_kernels.cpu.linear import PackedMatrix, native_matrix, unpack
+from specbatch_kernels.cpu.packing import PackedMatrix, native_matrix, unpack
 
 if TYPE_CHECKING:
     from specbatch_kernels.cpu import _native as _types

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from specbatch_kernels.cpu import native
-from specbatch_kernels.cpu.linear import PackedMatrix, native_matrix, unpack
+from specbatch_kernels.cpu.packing import PackedMatrix, native_matrix, unpack
 from specbatch_kernels.cpu.pool import ThreadPool
 
 

@@ -9,17 +9,25 @@ static PyObject *packed_bytes(PyObject *self, PyObject *args) {
     return PyLong_FromLongLong(tiles * sb_tile_bytes((sb_type)type, cols));
 }
 
+/* Packs a list of matrices in one go: another thread does not wait for the GIL between them. */
 static PyObject *pack(PyObject *self, PyObject *args) {
     (void)self;
-    uint8_t *packed;
-    int type;
-    const uint8_t *source;
-    const int32_t *row_map;
-    long long tiles, cols;
-    if (!PyArg_ParseTuple(args, "KiKKLL", &packed, &type, &source, &row_map, &tiles, &cols)) return NULL;
+    PyObject *list;
+    if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &list)) return NULL;
+    Py_ssize_t count = PyList_Size(list);
+    sb_packing *jobs = PyMem_Calloc((size_t)(count ? count : 1), sizeof *jobs);
+    if (!jobs) return PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < count; i++) {
+        sb_packing *p = jobs + i;
+        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "KiKLL", &p->packed, &p->type, &p->rows, &p->tiles, &p->cols)) {
+            PyMem_Free(jobs);
+            return NULL;
+        }
+    }
     Py_BEGIN_ALLOW_THREADS
-    sb_pack(packed, (sb_type)type, source, row_map, tiles, cols);
+    for (Py_ssize_t i = 0; i < count; i++) sb_pack(jobs + i);
     Py_END_ALLOW_THREADS
+    PyMem_Free(jobs);
     Py_RETURN_NONE;
 }
 

@@ -9,10 +9,6 @@ static int64_t source_header(sb_type type) { return type == SB_Q4_1 ? 4 : 2; }
 
 static int64_t source_block(sb_type type) { return source_header(type) + (type == SB_Q8_0 ? 32 : 16); }
 
-static int64_t source_row(sb_type type, int64_t cols) {
-    return type == SB_F32 ? cols * (int64_t)sizeof(float) : cols / SB_QBLOCK * source_block(type);
-}
-
 /* The low halves of eight bytes, first byte lowest. */
 static uint32_t low_halves(uint64_t bytes) {
     bytes &= 0x0f0f0f0f0f0f0f0fu;
@@ -57,14 +53,14 @@ static void pack_row(uint8_t *tile, sb_type type, const uint8_t *source, int row
         pack_block(tile + b * sb_block_bytes(type), type, source + b * source_block(type), row);
 }
 
-void sb_pack(uint8_t *packed, sb_type type, const uint8_t *source, const int32_t *row_map, int64_t tiles,
-             int64_t cols) {
-    int64_t bytes = sb_tile_bytes(type, cols);
-    for (int64_t i = 0; i < tiles; i++, packed += bytes) {
-        memset(packed, 0, (size_t)bytes); /* a scale of 0 makes rows of zeros */
+void sb_pack(const sb_packing *p) {
+    int64_t bytes = sb_tile_bytes(p->type, p->cols);
+    uint8_t *tile = p->packed;
+    for (int64_t i = 0; i < p->tiles; i++, tile += bytes) {
+        memset(tile, 0, (size_t)bytes); /* a scale of 0 makes rows of zeros */
         for (int row = 0; row < SB_TILE; row++) {
-            int64_t from = row_map[i * SB_TILE + row];
-            if (from >= 0) pack_row(packed, type, source + from * source_row(type, cols), row, cols);
+            const uint8_t *source = p->rows[i * SB_TILE + row];
+            if (source) pack_row(tile, p->type, source, row, p->cols);
         }
     }
 }

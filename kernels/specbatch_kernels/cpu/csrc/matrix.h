@@ -42,10 +42,15 @@ static inline int64_t sb_tile_bytes(sb_type type, int64_t cols) {
     return sb_block_bytes(type) * (type == SB_F32 ? cols : cols / SB_QBLOCK);
 }
 
-/* Packs `tiles` tiles.  `source` holds whole rows as GGUF stores them (float32, or 32-element blocks
- * with their scales in front); row_map gives the source row of every packed row, -1 for a row of
- * zeros. */
-void sb_pack(uint8_t *packed, sb_type type, const uint8_t *source, const int32_t *row_map, int64_t tiles,
-             int64_t cols);
+/* A matrix to pack: for every row of its tiles where that row lies as GGUF stores it (float32, or
+ * 32-element blocks with their scales in front), NULL for a row of zeros. */
+typedef struct {
+    uint8_t *packed;
+    const uint8_t *const *rows; /* [tiles * SB_TILE] */
+    int64_t tiles, cols;
+    sb_type type;
+} sb_packing;
+
+void sb_pack(const sb_packing *p);
 
 #endif
