@@ -13,6 +13,7 @@ from specbatch.cli.job import Inputs, configure
 from specbatch.cli.output import print_json, stdout_may_close
 from specbatch.cli.run import PANELS
 from specbatch.config import JobConfig
+from specbatch.errors import UsageError
 
 if TYPE_CHECKING:
     from specbatch.job.validate import Validation
@@ -37,6 +38,15 @@ def validate(
             help="Output tokens per second of this machine, all rows together: estimates time and deadlines.",
         ),
     ] = None,
+    loading_s: Annotated[
+        float | None,
+        typer.Option(
+            "--loading-s",
+            metavar="N",
+            min=0,
+            help="Seconds until the model is loaded, for that estimate; default: 2, and 1 for every 200 MB.",
+        ),
+    ] = None,
     **flags: object,
 ) -> None:
     """Check a job before it runs: columns, rows, prompts, deadlines.
@@ -50,10 +60,14 @@ def validate(
     Example: specbatch validate jobs.parquet --tokens-per-s 400
     """
     config = configure(inputs, flags)
+    if loading_s is not None and tokens_per_s is None:
+        raise UsageError("--loading-s is of no use without an estimate", "give --tokens-per-s N, too")
     # pyarrow and the tokenizer take a moment to import, and --help must not wait for them.
+    from specbatch.job.estimate import Speed  # noqa: PLC0415
     from specbatch.job.validate import validate_job  # noqa: PLC0415
 
-    found = validate_job(config, sample, tokens_per_s, time.time())
+    speed = None if tokens_per_s is None else Speed(tokens_per_s, loading_s)
+    found = validate_job(config, sample, speed, time.time())
     code = int(found.exit_code)
     if as_json:
         print_json({**asdict(found), "exit_code": code})
@@ -125,7 +139,8 @@ def _times(found: Validation) -> list[tuple[str, str]]:
         facts.append(("1st token", text))
     if found.estimate is not None:
         speed, missed = found.estimate.tokens_per_s, found.estimate.missed_deadlines
-        text = f"{duration(found.estimate.seconds)} at most at {speed:g} tokens/s"
+        loading = f"{found.estimate.loading_s:.1f} s to load the model included"
+        text = f"{duration(found.estimate.seconds)} at most at {speed:g} tokens/s, {loading}"
         if deadlines.rows:
             text += f"; {missed:,} deadlines missed if every row runs to its last token"
         facts.append(("estimate", text))

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from specbatch.errors import RowFault
 from specbatch.rows import RawPrompt, SamplingParams
-from specbatch.table.index import RowIndex
 from specbatch.table.parse import PARAMETER_RULES, RowParser, plain
 from specbatch.text.encoder import PromptEncoder
 
@@ -182,35 +181,6 @@ class Lookover:
             text = encoder.text(raw)[0]
             self._overhead = max(0, len(text.encode()) - len(raw.content.strip().encode()))
         return self._overhead
-
-
-def late_rows(index: RowIndex, now: float) -> NDArray[np.int64]:
-    """Rows whose deadline is past before they can begin, in input order.
-
-    Args:
-        index: Of the job.
-        now: Seconds on the run clock.
-    """
-    return np.flatnonzero(index.deadline <= np.maximum(index.arrival, now)).astype(np.int64)
-
-
-def missed_deadlines(
-    index: RowIndex, max_tokens: NDArray[np.int64], tokens_per_s: float, late: NDArray[np.int64]
-) -> int:
-    """Deadlines that are not kept when rows are answered in deadline order, each to its last token.
-
-    Args:
-        index: Of the job.
-        max_tokens: Output tokens per row at most, ``[N]``.
-        tokens_per_s: Output tokens per second of the machine, all rows together.
-        late: Rows that are late already; they are not counted and wait until the others are done.
-    """
-    waits = np.isfinite(index.deadline)
-    waits[late] = False
-    rows = np.flatnonzero(waits)
-    rows = rows[np.argsort(index.deadline[rows], kind="stable")]
-    ends = np.cumsum(max_tokens[rows]) / tokens_per_s
-    return int(np.count_nonzero(ends > index.deadline[rows]))
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[Mapping[str, object]]:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from specbatch.config import JobConfig
 from specbatch.errors import ExitCode
-from specbatch.job.lookover import Fault, Lookover, Repeats, TextCheck, late_rows, missed_deadlines
+from specbatch.job.estimate import Estimate, Speed, late_rows
+from specbatch.job.lookover import Fault, Lookover, Repeats, TextCheck
 from specbatch.job.nights import run_directory
 from specbatch.job.state import check_place
 from specbatch.job.surroundings import open_encoder
@@ -31,21 +32,6 @@ class TokenStats:
     p50: float
     p95: float
     largest: int
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What a speed would mean, if every row ran to its last token: an upper bound.
-
-    Attributes:
-        tokens_per_s: As given.
-        seconds: For all output.
-        missed_deadlines: Not kept even in deadline order.
-    """
-
-    tokens_per_s: float
-    seconds: float
-    missed_deadlines: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +107,13 @@ class Validation:
         return ExitCode.ROW_FAILURES if self.refused_rows else ExitCode.OK
 
 
-def validate_job(config: JobConfig, sample: int, tokens_per_s: float | None, now: float) -> Validation:
+def validate_job(config: JobConfig, sample: int, speed: Speed | None, now: float) -> Validation:
     """Check a job as if it started now.
 
     Args:
         config: The job.
         sample: Rows to tokenise for statistics.
-        tokens_per_s: Output tokens per second of the machine; ``None`` for no estimate.
+        speed: Of the machine; ``None`` for no estimate.
         now: Unix seconds.
 
     Raises:
@@ -143,10 +129,7 @@ def validate_job(config: JobConfig, sample: int, tokens_per_s: float | None, now
     late = late_rows(index, 0.0)
     _refuse(look, index, late if config.late == "drop" else late[:0])
     max_tokens = np.frombuffer(look.max_tokens, np.int64)
-    estimate = None
-    if tokens_per_s is not None:
-        missed = missed_deadlines(index, max_tokens, tokens_per_s, late)
-        estimate = Estimate(tokens_per_s, float(max_tokens.sum()) / tokens_per_s, missed)
+    estimate = None if speed is None else Estimate.of(speed, config.model, index, max_tokens)
     missing = f"{config.model} is not on this machine yet: run specbatch model pull {config.model}"
     return Validation(
         files=tuple(source.name for source in table.sources),

@@ -104,6 +104,23 @@ def _side_files(spec: str) -> Path | None:
     return resolve_model(spec, allow_download=False, report=_silent).directory
 
 
+def bytes_on_disk(spec: str) -> int:
+    """Size of a model's weights, as far as they are on this machine.
+
+    Raises:
+        ModelError: There is no such model, or its files are not complete.
+    """
+    path, directory = Path(spec).expanduser(), find_side_files(spec)
+    if spec not in CATALOG and path.is_file():
+        weights = [path]
+    elif directory is None:
+        weights = []
+    else:
+        kept = Path(CATALOG[spec].member).name if spec in CATALOG else "*.safetensors"
+        weights = list(directory.glob(kept))
+    return sum(file.stat().st_size for file in weights if file.is_file())
+
+
 def _silent(_line: str) -> None:
     """Nothing is fetched, so there is nothing to report."""
 

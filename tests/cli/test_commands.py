@@ -20,11 +20,14 @@ import pytest
 
 from specbatch.config import JobConfig
 from specbatch.errors import ModelError, UsageError
-from specbatch.job.validate import Deadlines, Estimate, validate_job
+from specbatch.job.estimate import Estimate, Speed
+from specbatch.job.validate import Deadlines, validate_job
+from specbatch.models.resolve import bytes_on_disk
 from specbatch.report.status import read_status
 from specbatch.table.rundir import locked
 from tests.cli.console import Done, called, settings
 from tests.job import fake_engine
+from tests.tiny_models import write_tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
 AWKWARD = ROOT / "sample_data" / "awkward.parquet"
@@ -91,9 +94,9 @@ def test_validate_of_a_good_table_says_how_long_it_would_take(tmp_path: Path) ->
     columns = {"prompt": ["a", "b", "a"], "deadline_s": [1.0, 4.0, -1.0], "max_tokens": [100, 100, 100]}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     config = JobConfig(input=(str(tmp_path / "t.parquet"),))
-    found = validate_job(config, 1000, 50.0, time.time())
+    found = validate_job(config, 1000, Speed(50.0, 0.0), time.time())
     assert found.exit_code == 0
-    assert found.estimate == Estimate(tokens_per_s=50.0, seconds=6.0, missed_deadlines=1)
+    assert found.estimate == Estimate(tokens_per_s=50.0, loading_s=0.0, seconds=6.0, missed_deadlines=1)
     assert found.deadlines == Deadlines(rows=3, past=1, earliest_s=1.0, latest_s=4.0)
     assert found.repeated_prompts.rows == 1
     assert found.repeated_prompts.first == ((2, 0),)
@@ -113,6 +116,38 @@ def test_validate_says_that_loading_the_model_counts_into_the_time_to_the_first_
     assert "loading the model (seconds) counts" in told
     pq.write_table(pa.table({"prompt": ["a"]}), tmp_path / "t.parquet")
     assert "1st token" not in called("validate", "t.parquet", cwd=tmp_path).stdout
+
+
+def test_validate_counts_loading_the_model_into_its_estimate(tmp_path: Path) -> None:
+    table = {"prompt": ["a", "b", ""], "deadline_s": [2.5, 9.0, 1.0], "max_tokens": [10, 10, 10]}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    weights = tmp_path / "m.gguf"
+    with weights.open("wb") as file:
+        file.truncate(100_000_000)
+
+    def estimate(*flags: str) -> dict[str, Any]:
+        args = ("validate", "t.parquet", "--model", "m.gguf", "--tokens-per-s", "100", *flags)
+        estimated: dict[str, Any] = as_json(called(*args, "--json", cwd=tmp_path))["estimate"]
+        return estimated
+
+    assert estimate() == {"tokens_per_s": 100, "loading_s": 2.5, "seconds": 2.7, "missed_deadlines": 1}
+    assert estimate("--loading-s", "2")["missed_deadlines"] == 0
+    assert estimate("--loading-s", "9")["missed_deadlines"] == 2, "the refused row is nobody's miss"
+    told = called("validate", "t.parquet", "--model", "m.gguf", "--tokens-per-s", "100", cwd=tmp_path).stdout
+    assert "3s at most at 100 tokens/s, 2.5 s to load the model included; 1 deadlines" in " ".join(
+        told.split()
+    )
+    alone = called("validate", "t.parquet", "--loading-s", "2", cwd=tmp_path)
+    assert (alone.returncode, "give --tokens-per-s N" in alone.stderr) == (2, True)
+
+
+@pytest.mark.model
+def test_the_size_of_a_model_is_that_of_its_weights(tmp_path: Path) -> None:
+    directory = write_tiny_model(tmp_path / "hf", "llama")
+    size = (directory / "model.safetensors").stat().st_size
+    assert bytes_on_disk(str(directory)) == size
+    assert bytes_on_disk("smollm2-135m") > 50e6
+    assert bytes_on_disk("someone/not-here") == 0
 
 
 @pytest.mark.model
