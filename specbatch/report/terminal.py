@@ -132,13 +132,22 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
         kept = f"{slo['rows_attained']:,} of {slo['rows_with_slo']:,} rows kept all their promises"
         free = summary["rows"]["total"] - slo["rows_with_slo"]
         facts.append(("SLO", kept + (f"; {free:,} had none" if free else "")))
-        good = rates["goodput_tokens_per_s"]
-        facts.append(("goodput", f"{_number(good)} tokens/s of rows that kept them" if good else "-"))
+        facts.append(("goodput", _goodput(summary)))
     facts += _treated(summary)
     peak = summary["memory"].get("peak_resident_bytes")
     if isinstance(peak, int | float) and peak:
         facts.append(("memory", f"{peak / 2**20:,.0f} MiB peak"))
     return facts
+
+
+def _goodput(summary: Summary) -> str:
+    """Of a run with promises; a dash where those that were kept took no time of this run."""
+    good = summary["rates"]["goodput_tokens_per_s"]
+    if not summary["slo"]["rows_attained"]:
+        good = 0.0
+    if good is None:
+        return "-"
+    return f"{_number(good) if good else '0'} tokens/s of rows that kept them"
 
 
 def _speculation(summary: Summary) -> list[tuple[str, str]]:

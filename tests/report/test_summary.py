@@ -215,6 +215,18 @@ def test_a_run_that_decoded_nothing_has_no_throughput(summary: Summary) -> None:
     ]
 
 
+@pytest.mark.parametrize("rate", [0.0, None], ids=["decoded", "nothing decoded"])
+def test_goodput_of_promises_that_were_all_missed_is_nought(summary: Summary, rate: float | None) -> None:
+    missed = {
+        **summary,
+        "rates": {**summary["rates"], "goodput_tokens_per_s": rate},
+        "slo": {**summary["slo"], "rows_attained": 0, "attainment": 0.0},
+    }
+    stream = io.StringIO()
+    print_summary(cast("Summary", missed), Ending(Path("jobs.out"), 0, ""), stream, 80)
+    assert "goodput     0 tokens/s of rows that kept them" in stream.getvalue()
+
+
 def test_a_summary_of_another_version_is_computed_again(tmp_path: Path, summary: Summary) -> None:
     path = tmp_path / "summary.json"
     assert read_summary(path) is None
