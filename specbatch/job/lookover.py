@@ -18,7 +18,8 @@ from specbatch.table.parse import PARAMETER_RULES, RowParser, plain
 from specbatch.text.encoder import PromptEncoder
 
 _SPECIAL_TOKENS = 2
-_EXAMPLES = 3
+EXAMPLES = 3
+"""Rows that are shown of each kind, at most."""
 _REMEMBERED = 4096
 
 
@@ -108,11 +109,11 @@ class Lookover:
         values = {item.name: getattr(parser, item.name) for item in fields(parser)}
         self._parser, self._text = _FastParser(**values), text
         self._overhead: int | None = None
-        self._prompts, self._ids = array("Q"), array("Q")
-        self._refused: set[int] = set()
+        self._prompts = array("Q")
+        self.refused: set[int] = set()
         self.faults: dict[str, Fault] = {}
         self.max_tokens = array("q")
-        self.prompt_tokens = array("q")
+        self.prompt_tokens: dict[int, int] = {}
         self.tokenised = 0
 
     def append(self, batch: pa.RecordBatch) -> None:
@@ -120,38 +121,33 @@ class Lookover:
         for cells in _rows(batch):
             row = len(self.max_tokens)
             self._prompts.append(_content_hash(cells))
-            given = cells.get("id")
-            self._ids.append(_hash(given) | 1 if isinstance(given, bytes) else 0)
             try:
                 if "undecodable" in cells:
                     raise RowFault("invalid_utf8", "column `messages` is not UTF-8; re-encode it")
                 raw = self._parser.parse(row, "", cells)
                 self._check_text(raw)
             except RowFault as fault:
-                self.refuse(fault.code, row, fault.message)
                 self.max_tokens.append(0)
+                self.refuse(fault, row)
             else:
                 self.max_tokens.append(raw.params.max_tokens)
 
-    def refuse(self, code: str, row: int, message: str) -> None:
-        """Count a row that would not be answered; the first reason counts."""
-        if row in self._refused:
+    def refuse(self, fault: RowFault, row: int) -> None:
+        """Count a row that would not be answered, and leave its work out; the first reason counts."""
+        if row in self.refused:
             return
-        self._refused.add(row)
-        fault = self.faults.setdefault(code, Fault(code))
-        fault.rows += 1
-        if len(fault.first) < _EXAMPLES:
-            fault.first.append(Example(row, message))
+        self.refused.add(row)
+        self.max_tokens[row] = 0
+        self.prompt_tokens.pop(row, None)
+        kind = self.faults.setdefault(fault.code, Fault(fault.code))
+        kind.rows += 1
+        if len(kind.first) < EXAMPLES:
+            kind.first.append(Example(row, fault.message))
 
     @property
     def repeated_prompts(self) -> Repeats:
         """Rows with the prompt or conversation of an earlier row, parameters aside; empty ones left out."""
         return _repeats(np.frombuffer(self._prompts, np.uint64))
-
-    @property
-    def repeated_ids(self) -> Repeats:
-        """Rows with the id of an earlier row; rows without one left out."""
-        return _repeats(np.frombuffer(self._ids, np.uint64))
 
     def _check_text(self, raw: RawPrompt) -> None:
         encoder = self._text.encoder
@@ -170,7 +166,7 @@ class Lookover:
         self.tokenised += 1
         prompt = encoder.encode(raw)
         if is_sampled:
-            self.prompt_tokens.append(len(prompt.token_ids))
+            self.prompt_tokens[raw.row_index] = len(prompt.token_ids)
 
     def _template_bytes(self, encoder: PromptEncoder, raw: RawPrompt) -> int:
         """What the template puts around a prompt, measured at the first one."""
@@ -222,5 +218,5 @@ def _repeats(hashes: NDArray[np.uint64]) -> Repeats:
     starts = np.r_[True, hashes[order][1:] != hashes[order][:-1]] if len(order) else np.zeros(0, np.bool_)
     firsts = order[np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))]
     again = np.flatnonzero(~starts)
-    shown = again[np.argsort(order[again])][:_EXAMPLES]
+    shown = again[np.argsort(order[again])][:EXAMPLES]
     return Repeats(len(again), tuple((int(order[place]), int(firsts[place])) for place in shown))

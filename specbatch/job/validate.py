@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbatch.config import JobConfig
-from specbatch.errors import ExitCode
+from specbatch.errors import ExitCode, RowFault
 from specbatch.job.estimate import Estimate, Speed, late_rows
-from specbatch.job.lookover import Fault, Lookover, Repeats, TextCheck
+from specbatch.job.lookover import EXAMPLES, Fault, Lookover, Repeats, TextCheck
 from specbatch.job.nights import run_directory
 from specbatch.job.state import check_place
 from specbatch.job.surroundings import open_encoder
 from specbatch.models.config import ModelConfig
 from specbatch.models.resolve import find_side_files
+from specbatch.table.ids import duplicate_id
 from specbatch.table.index import RowIndex
 from specbatch.table.parse import RowParser
 from specbatch.table.reader import InputTable
@@ -127,8 +128,13 @@ def validate_job(config: JobConfig, sample: int, speed: Speed | None, now: float
     look = Lookover(parser, text)
     index = table.index(parser, look)
     late = late_rows(index, 0.0)
-    _refuse(look, index, late if config.late == "drop" else late[:0])
+    _refuse_repeated(look, index, table)
     max_tokens = np.frombuffer(look.max_tokens, np.int64)
+    promised = index.take(_left(look, len(index)))
+    for row in late if config.late == "drop" else ():
+        look.refuse(
+            RowFault("deadline_passed", "the deadline is past, and late = 'drop' ends the row"), int(row)
+        )
     estimate = None if speed is None else Estimate.of(speed, config.model, index, max_tokens)
     missing = f"{config.model} is not on this machine yet: run specbatch model pull {config.model}"
     return Validation(
@@ -138,28 +144,42 @@ def validate_job(config: JobConfig, sample: int, speed: Speed | None, now: float
         columns=tuple(dict.fromkeys(name for layout in table.layouts for name in layout.known)),
         carried=tuple(table.carried.names),
         tiers=_tiers(index, list(config.tiers)),
-        rows_with_slo=_rows_with_slo(index),
+        rows_with_slo=_rows_with_slo(promised),
         late=config.late,
-        deadlines=_deadlines(index, len(late)),
-        first_tokens=_first_tokens(index),
+        deadlines=_deadlines(promised),
+        first_tokens=_first_tokens(promised),
         estimate=estimate,
-        tokens=_token_stats(look.prompt_tokens),
+        tokens=_token_stats(list(look.prompt_tokens.values())),
         tokenised_rows=look.tokenised,
         tokenizer_missing="" if text.encoder is not None else missing,
         max_output_tokens=int(max_tokens.sum()),
         repeated_prompts=look.repeated_prompts,
-        repeated_ids=look.repeated_ids,
+        repeated_ids=_repeated_ids(index),
         faults=tuple(sorted(look.faults.values(), key=lambda fault: -fault.rows)),
         refused_rows=sum(fault.rows for fault in look.faults.values()),
     )
 
 
-def _refuse(look: Lookover, index: RowIndex, dropped: NDArray[np.int64]) -> None:
-    """Rows that only the whole table shows to be at fault."""
-    for row in np.flatnonzero(index.repeats_id):
-        look.refuse("duplicate_id", int(row), "column `id` names an earlier row; give every row its own")
-    for row in dropped:
-        look.refuse("deadline_passed", int(row), "the deadline is past, and late = 'drop' ends the row")
+def _refuse_repeated(look: Lookover, index: RowIndex, table: InputTable) -> None:
+    """Rows with the id of an earlier one: only the whole table shows them."""
+    rows = [row for row in np.flatnonzero(index.same_id >= 0).tolist() if row not in look.refused]
+    names = table.ids(rows[:EXAMPLES])
+    for row in rows:
+        look.refuse(duplicate_id(names.get(row, b""), int(index.same_id[row]), index.files), row)
+
+
+def _left(look: Lookover, total: int) -> NDArray[np.int64]:
+    """Rows that are not refused."""
+    left = np.ones(total, np.bool_)
+    left[list(look.refused)] = False
+    return np.flatnonzero(left)
+
+
+def _repeated_ids(index: RowIndex) -> Repeats:
+    """Rows with the id of an earlier row; rows without one left out."""
+    again = np.flatnonzero(index.same_id >= 0)
+    first = tuple((int(row), int(index.same_id[row])) for row in again[:EXAMPLES])
+    return Repeats(len(again), first)
 
 
 def _text_check(config: JobConfig, total: int, sample: int) -> TextCheck:
@@ -180,12 +200,12 @@ def _rows_with_slo(index: RowIndex) -> int:
     return int(np.count_nonzero(promised))
 
 
-def _deadlines(index: RowIndex, past: int) -> Deadlines:
+def _deadlines(index: RowIndex) -> Deadlines:
     known = index.deadline[np.isfinite(index.deadline)]
     ahead = known[known > 0]
     return Deadlines(
         rows=len(known),
-        past=past,
+        past=len(late_rows(index, 0.0)),
         earliest_s=float(ahead.min()) if len(ahead) else None,
         latest_s=float(ahead.max()) if len(ahead) else None,
     )

@@ -1,11 +1,10 @@
-"""The scheduling index: 47 bytes per row, filled by one pass over the input."""
+"""The scheduling index: 54 bytes per row, filled by one pass over the input."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -14,20 +13,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from specbatch.errors import RowFault
-from specbatch.table.keys import (
-    KEY_BYTES,
-    Keys,
-    as_keys,
-    base_key,
-    final_keys,
-    number_occurrences,
-    params_bytes,
-)
+from specbatch.table.ids import FilePlaces, first_with_id, id_hashes
+from specbatch.table.keys import Keys, as_keys, base_key, final_keys, params_bytes
 from specbatch.table.parse import PARAMETER_RULES, RowParser, plain
 from specbatch.table.template import FAULT
 
 _PARAMETERS = (*PARAMETER_RULES, "stop")
-_NO_ID = bytes(KEY_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +37,8 @@ class RowIndex:
         priority: Of the row's tier, int16.
         tier: The tier that the row runs under: index into the parser's tiers, int16.
         asked: The tier that it asked for; differs where its owner may not use that.
-        repeats_id: Whether an earlier row has the same ``id``, bool.
+        same_id: The first row of the job with the same ``id``, int64; -1 where no earlier row has it.
+        files: Which rows of the job are in which file; no array.
     """
 
     keys: Keys
@@ -57,14 +49,16 @@ class RowIndex:
     priority: NDArray[np.int16]
     tier: NDArray[np.int16]
     asked: NDArray[np.int16]
-    repeats_id: NDArray[np.bool_]
+    same_id: NDArray[np.int64]
+    files: FilePlaces
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def take(self, rows: NDArray[np.int64]) -> RowIndex:
         """Some of the rows, in the given order."""
-        return RowIndex(*(getattr(self, column.name)[rows] for column in fields(self)))
+        arrays = [column.name for column in fields(self) if column.name != "files"]
+        return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +85,11 @@ class IndexBuilder:
     def append(self, batch: pa.RecordBatch) -> None:
         """Add the next rows of the input."""
         self._keys += b"".join(base_keys(batch, self._parser))
-        self._ids += b"".join(_id_hashes(batch))
+        self._ids += b"".join(id_hashes(batch))
         self._schedules.append(schedule(batch, self._parser))
 
-    def build(self) -> RowIndex:
-        """The finished index."""
+    def build(self, files: FilePlaces) -> RowIndex:
+        """The finished index of a job over some files."""
         parts = self._schedules or [
             schedule(pa.RecordBatch.from_pydict({"prompt": pa.array([], "binary")}), self._parser)
         ]
@@ -110,16 +104,9 @@ class IndexBuilder:
             priority=priorities[tier],
             tier=tier,
             asked=np.concatenate([part.asked for part in parts]),
-            repeats_id=repeated(as_keys(bytes(self._ids))),
+            same_id=first_with_id(as_keys(bytes(self._ids))),
+            files=files,
         )
-
-
-def repeated(ids: Keys) -> NDArray[np.bool_]:
-    """Which ids an earlier row has too, ``[N]`` → ``[N]``; rows without an id repeat nothing."""
-    result = np.zeros(len(ids), np.bool_)
-    given = np.flatnonzero(ids != as_keys(_NO_ID)[0])
-    result[given] = number_occurrences(ids[given]) > 0
-    return result
 
 
 def base_keys(batch: pa.RecordBatch, parser: RowParser) -> Iterator[bytes]:
@@ -208,14 +195,6 @@ def _contents(batch: pa.RecordBatch) -> Iterator[bytes]:
             )
             spelled += b"m" + text.encode(errors="surrogatepass")
         yield spelled
-
-
-def _id_hashes(batch: pa.RecordBatch) -> Iterator[bytes]:
-    if "id" not in batch.schema.names:
-        yield bytes(KEY_BYTES * batch.num_rows)
-        return
-    for name in batch.column("id").to_pylist():
-        yield _NO_ID if name is None else hashlib.blake2b(name, digest_size=KEY_BYTES).digest()
 
 
 def _decoded(column: pa.Array) -> list[object]:

@@ -41,15 +41,17 @@ def number_occurrences(base: Keys) -> NDArray[np.int64]:
 
     Sorting instead of counting in a dictionary keeps the extra memory at a few bytes per row.
     """
-    if len(base) == 0:
-        return np.zeros(0, np.int64)
-    halves = _halves(base)
-    order = np.lexsort((halves[:, 1], halves[:, 0]))
-    ordered = halves[order]
-    starts = np.r_[True, (ordered[1:] != ordered[:-1]).any(axis=1)]
-    places = np.arange(len(order))
+    order, begins = _grouped(base)
     result = np.empty(len(order), np.int64)
-    result[order] = places - np.maximum.accumulate(np.where(starts, places, 0))
+    result[order] = np.arange(len(order)) - begins
+    return result
+
+
+def first_occurrences(base: Keys) -> NDArray[np.int64]:
+    """For each row, the first row with the same base key: ``[N]`` → ``[N]``."""
+    order, begins = _grouped(base)
+    result = np.empty(len(order), np.int64)
+    result[order] = order[begins]
     return result
 
 
@@ -115,3 +117,13 @@ def as_keys(raw: bytes) -> Keys:
 def _halves(keys: Keys) -> NDArray[np.uint64]:
     """The keys as two integers each, ``[N, 2]``; neither ``V16`` nor ``S16`` can be sorted faithfully."""
     return np.ascontiguousarray(keys).view(np.uint64).reshape(-1, 2)
+
+
+def _grouped(base: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows ordered by key and then place, and where in that order each one's key begins: ``[N]`` each."""
+    halves = _halves(base)
+    order = np.lexsort((halves[:, 1], halves[:, 0]))
+    ordered = halves[order]
+    starts = np.r_[True, (ordered[1:] != ordered[:-1]).any(axis=1)][: len(order)]
+    places = np.arange(len(order))
+    return order, np.maximum.accumulate(np.where(starts, places, 0))

@@ -14,9 +14,10 @@ from specbatch.config import JobConfig
 from specbatch.errors import InputError, RowFault
 from specbatch.rows import RawPrompt
 from specbatch.table.columns import Layout, canonical, plan_layout
+from specbatch.table.ids import FilePlaces, duplicate_id
 from specbatch.table.index import IndexBuilder, RowIndex
 from specbatch.table.keys import key_hex
-from specbatch.table.parse import RowParser, shown
+from specbatch.table.parse import RowParser
 from specbatch.table.source import SourceFile, open_sources
 from specbatch.table.template import Template
 from specbatch.table.where import Where
@@ -110,18 +111,41 @@ class InputTable:
         Raises:
             InputError: A file is damaged, or every row sets both ``prompt`` and ``messages``.
         """
-        builder = IndexBuilder(parser)
+        builder, rows = IndexBuilder(parser), 0
+        names, starts = list[str](), list[int]()
         clash = _Clash()
         for source, layout, batch in self._batches(lambda layout: layout.needed):
             known = canonical(batch, layout, source.name)
             clash.look(known)
             builder.append(known)
+            if names[-1:] != [source.name]:
+                names.append(source.name)
+                starts.append(rows)
+            rows += batch.num_rows
             if spool is not None:
                 spool.append(known)
             if check is not None:
                 check()
         clash.verify(self.sources[0].name)
-        return builder.build()
+        return builder.build(FilePlaces(tuple(names), tuple(starts)))
+
+    def ids(self, rows: Sequence[int]) -> dict[int, object]:
+        """``id`` of some rows, by their places in the job; nothing is read behind the last of them.
+
+        Raises:
+            InputError: A file is damaged.
+        """
+        found: dict[int, object] = {}
+        seen, end = 0, max(rows, default=-1)
+        for source, layout, batch in self._batches(lambda layout: tuple(_only_id(layout).known.values())):
+            if seen > end:
+                break
+            inside = [row for row in rows if seen <= row < seen + batch.num_rows]
+            if inside:
+                known = canonical(batch, _only_id(layout), source.name).column("id")
+                found |= {row: known[row - seen].as_py() for row in inside}
+            seen += batch.num_rows
+        return found
 
     def carried_batches(self) -> Iterator[pa.RecordBatch]:
         """``id`` (large_binary) and the pass-through columns in input order, streamed; a shard's rows only.
@@ -194,11 +218,9 @@ class RowFetcher:
             RowFault: The row cannot be answered.
         """
         cells = self.cells(row_index)
-        if self.index.repeats_id[row_index]:
-            raise RowFault(
-                "duplicate_id",
-                f"column `id`: {shown(cells['id'])} names an earlier row; give every row its own",
-            )
+        first = int(self.index.same_id[row_index])
+        if first >= 0:
+            raise duplicate_id(cells["id"], first, self.index.files)
         return self.parser.parse(row_index, key_hex(self.index.keys[row_index]), cells, demoted)
 
     def cells(self, row_index: int) -> Mapping[str, object]:

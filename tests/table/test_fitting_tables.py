@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from specbatch.config import JobConfig
 from specbatch.errors import ConfigError, InputError, RowFault
 from specbatch.table import source as source_module
-from specbatch.table.index import repeated
+from specbatch.table.ids import first_with_id
 from specbatch.table.keys import as_keys
 from specbatch.table.parse import RowParser
 from specbatch.table.reader import InputTable, RowFetcher
@@ -136,15 +136,37 @@ def test_ids_that_repeat_are_the_fault_of_the_later_rows(tmp_path: Path) -> None
         "id": pa.array([7, None, 7, None, 8]),
     }
     path = save(tmp_path / "t.parquet", table, row_group_size=2)
-    fault = ("duplicate_id", "column `id`: '7' names an earlier row; give every row its own")
+    fault = ("duplicate_id", "column `id`: '7' is the id of row 0 already; give every row its own")
     assert contents(tmp_path, path) == ["same", "same", fault, "same", "last"]
 
 
+def test_an_id_that_repeats_in_another_file_names_row_and_file(tmp_path: Path) -> None:
+    paths = [
+        save(tmp_path / f"{name}.parquet", {"prompt": list(ids), "id": list(ids)})
+        for name, ids in (("1", "ab"), ("2", "c"), ("3", "cdb"))
+    ]
+    faults = [
+        (
+            "duplicate_id",
+            f"column `id`: '{name}' is the id of row {row} (in {path}) already; give every row its own",
+        )
+        for name, row, path in (("c", 2, paths[1]), ("b", 1, paths[0]))
+    ]
+    assert contents(tmp_path, *paths) == ["a", "b", "c", faults[0], "d", faults[1]]
+    assert contents(tmp_path, *paths, where="id <> 'b'") == [
+        *("a", "c"),
+        ("duplicate_id", faults[0][1].replace("row 2", "row 1")),
+        "d",
+    ]
+
+
 @given(st.lists(st.sampled_from([b"", b"a", b"b", b"c"]), max_size=12))
-def test_repetition_is_counted_in_input_order_and_null_is_no_id(ids: list[bytes]) -> None:
+def test_repetition_is_told_by_the_first_row_and_null_is_no_id(ids: list[bytes]) -> None:
     array = as_keys(b"".join(item.ljust(16, b"\0") for item in ids))
-    expected = [item != b"" and item in ids[:place] for place, item in enumerate(ids)]
-    assert repeated(array).tolist() == expected
+    expected = [
+        ids.index(item) if item != b"" and item in ids[:place] else -1 for place, item in enumerate(ids)
+    ]
+    assert first_with_id(array).tolist() == expected
 
 
 def test_addresses_patterns_and_folders_of_any_filesystem(
