@@ -21,32 +21,35 @@ if TYPE_CHECKING:
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 
+Sample = Annotated[int, typer.Option("--sample", metavar="N", min=0, help="Rows to tokenise for statistics.")]
+TokensPerS = Annotated[
+    float | None,
+    typer.Option(
+        "--tokens-per-s",
+        metavar="N",
+        min=1e-3,
+        help="Output tokens per second of this machine, all rows together: estimates time and deadlines.",
+    ),
+]
+LoadingS = Annotated[
+    float | None,
+    typer.Option(
+        "--loading-s",
+        metavar="N",
+        min=0,
+        help="Seconds until the model is loaded, for that estimate; default: 2, and 1 for every 200 MB.",
+    ),
+]
+
+
 @app.command()
 @with_flags(JobConfig, PANELS)
 def validate(
     inputs: Inputs,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object.")] = False,
-    sample: Annotated[
-        int, typer.Option("--sample", metavar="N", min=0, help="Rows to tokenise for statistics.")
-    ] = 1000,
-    tokens_per_s: Annotated[
-        float | None,
-        typer.Option(
-            "--tokens-per-s",
-            metavar="N",
-            min=1e-3,
-            help="Output tokens per second of this machine, all rows together: estimates time and deadlines.",
-        ),
-    ] = None,
-    loading_s: Annotated[
-        float | None,
-        typer.Option(
-            "--loading-s",
-            metavar="N",
-            min=0,
-            help="Seconds until the model is loaded, for that estimate; default: 2, and 1 for every 200 MB.",
-        ),
-    ] = None,
+    sample: Sample = 1000,
+    tokens_per_s: TokensPerS = None,
+    loading_s: LoadingS = None,
     **flags: object,
 ) -> None:
     """Check a job before it runs: columns, rows, prompts, deadlines.

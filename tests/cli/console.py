@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,3 +73,10 @@ def started(*args: str, cwd: Path | None = None, **environ: str) -> Done:
         command, cwd=cwd, env=settings(**environ), capture_output=True, text=True, check=False
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def as_json(result: Done) -> dict[str, Any]:
+    """The one object that ``--json`` printed."""
+    content: dict[str, Any] = json.loads(result.stdout)
+    assert content["schema_version"] == 1
+    return content
