@@ -72,7 +72,7 @@ class Validation:
     Attributes:
         columns: Columns with a meaning, under our names.
         carried: Columns that pass through.
-        tiers: Rows per tier.
+        tiers: Rows per tier; those that name none of the job's are in no tier.
         rows_with_slo: Rows with any promise.
         late: What becomes of rows that are late: ``answer`` or ``drop``.
         tokens: ``None`` when nothing was tokenised.
@@ -143,7 +143,7 @@ def validate_job(config: JobConfig, sample: int, speed: Speed | None, now: float
         rows=len(index),
         columns=tuple(dict.fromkeys(name for layout in table.layouts for name in layout.known)),
         carried=tuple(table.carried.names),
-        tiers=_tiers(index, list(config.tiers)),
+        tiers=_tiers(np.delete(index.tier, look.without_tier), list(config.tiers)),
         rows_with_slo=_rows_with_slo(promised),
         late=config.late,
         deadlines=_deadlines(promised),
@@ -190,8 +190,8 @@ def _text_check(config: JobConfig, total: int, sample: int) -> TextCheck:
     return TextCheck(open_encoder(config, side_files), max_context, total, sample)
 
 
-def _tiers(index: RowIndex, names: Sequence[str]) -> dict[str, int]:
-    counts = np.bincount(index.tier, minlength=len(names))
+def _tiers(codes: NDArray[np.int16], names: Sequence[str]) -> dict[str, int]:
+    counts = np.bincount(codes, minlength=len(names))
     return {name: int(count) for name, count in zip(names, counts, strict=True) if count}
 
 

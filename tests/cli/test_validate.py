@@ -117,3 +117,16 @@ def test_validate_without_the_model_says_what_it_could_not_check(tmp_path: Path)
     assert "1 row null_prompt" in result.stdout
     with pytest.raises(ModelError):
         validate_job(JobConfig(input=(str(tmp_path / "t.parquet"),), model="smollm3"), 0, None, time.time())
+
+
+def test_rows_of_unknown_tiers_are_refused_and_counted_under_no_tier(tmp_path: Path) -> None:
+    tiers = pa.array([b"batch", b"gold", None, b"standard", b"\xff"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"prompt": list("abcde"), "tier": tiers}), tmp_path / "t.parquet")
+    found = as_json(called("validate", "t.parquet", "--json", cwd=tmp_path))
+    assert found["tiers"] == {"standard": 2, "batch": 1}
+    assert {fault["code"]: fault["rows"] for fault in found["faults"]} == {
+        "unknown_tier": 1,
+        "invalid_utf8": 1,
+    }
+    pq.write_table(pa.table({"prompt": ["a"], "tier": ["gold"]}), tmp_path / "t.parquet")
+    assert "\ntiers       none\n" in called("validate", "t.parquet", cwd=tmp_path).stdout
