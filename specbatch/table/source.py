@@ -222,12 +222,25 @@ def _files(spec: str, filesystem: pafs.FileSystem, path: str) -> list[pafs.FileI
         inside = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{spec}: {error}", "check the path and its permissions") from None
+    _refuse_run_directory(spec, path, inside)
     files = [item for item in inside if item.type == pafs.FileType.File and _is_data(item.path, path)]
     if not files:
         raise InputError(
             f"{spec}: no .parquet files in this directory", "name the files or another directory"
         )
     return sorted(files, key=lambda item: str(item.path))
+
+
+def _refuse_run_directory(spec: str, path: str, inside: Sequence[pafs.FileInfo]) -> None:
+    """Parts, results and decisions are no job together, and whoever names them meant something else."""
+    held = {item.path[len(path) :].strip("/") for item in inside}
+    if "run.json" not in held or not held & {"results.parquet", "parts"}:
+        return
+    place = path.rstrip("/")
+    hint = f"specbatch report {place} shows it; its own input with --out {place} goes on with it"
+    if "results.parquet" in held:
+        hint += f"; its answers as a table are in {place}/results.parquet"
+    raise InputError(f"{spec} is a run directory, the output of specbatch run, and no input", hint)
 
 
 def _is_data(path: str, root: str) -> bool:

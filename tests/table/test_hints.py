@@ -83,3 +83,22 @@ def test_a_wrong_type_is_told_with_the_cast_to_make(
     found = hint_of(tmp_path, {"prompt": ["x"], **columns})
     assert hint in found
     assert found.endswith("or rename it if it means something else")
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_directory_as_input_is_told_what_it_is_good_for(tmp_path: Path, finished: bool) -> None:
+    out = tmp_path / "t.out"
+    (out / "parts").mkdir(parents=True)
+    (out / "run.json").write_text("{}")
+    answers = pa.table({"text": ["x"]})
+    pq.write_table(answers, out / "parts" / "part-00000.parquet")
+    if finished:
+        pq.write_table(answers, out / "results.parquet")
+    for spec in (str(out), f"{out}/", f"file://{out}", str(tmp_path / "*.out")):
+        with pytest.raises(InputError, match=r"is a run directory, the output of specbatch run") as caught:
+            InputTable.open(JobConfig(input=(spec,)))
+        assert f"specbatch report {out} shows it" in caught.value.hint
+        assert f"its own input with --out {out} goes on with it" in caught.value.hint
+        assert (f"{out}/results.parquet" in caught.value.hint) == finished
+    (out / "run.json").unlink()
+    assert InputTable.open(JobConfig(input=(str(out),), prompt_column="text")).num_rows == 1 + finished
