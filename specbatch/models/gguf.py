@@ -7,6 +7,7 @@ reader, which takes seconds over a vocabulary.
 from __future__ import annotations
 
 import mmap
+import os
 import re
 import struct
 from collections.abc import Iterator, Mapping
@@ -174,7 +175,7 @@ def read_gguf(path: Path) -> GgufFile:
     """
     with _mapped(path) as data:
         if data[:4] != _MAGIC:
-            raise ModelError(f"{path} is not a GGUF file")
+            raise ModelError(f"{path} is not a GGUF file", "fetch the file again")
         try:
             gguf = _parse(path, data)
         except (struct.error, KeyError, OverflowError) as error:
@@ -259,6 +260,8 @@ def _mapped(path: Path, access: int = mmap.ACCESS_READ) -> mmap.mmap:
     """The file as memory."""
     try:
         with path.open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise ModelError(f"{path} is empty", "fetch the file again")
             return mmap.mmap(file.fileno(), 0, access=access)
     except (OSError, ValueError) as error:
         if out_of_memory(error):

@@ -166,7 +166,7 @@ def test_damaged_files_are_refused_in_one_line(tmp_path: Path) -> None:
     path = write_tiny_gguf(tmp_path / "tiny.gguf", write_tiny_model(tmp_path / "hf", "llama"))
     whole = path.read_bytes()
     for content, words in (
-        (b"", "cannot be read"),
+        (b"", "is empty"),
         (b"PK\x03\x04" + whole, "not a GGUF file"),
         (whole[:900], "damaged"),
         (whole[:-5000], "cut short"),
@@ -176,6 +176,7 @@ def test_damaged_files_are_refused_in_one_line(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=words) as caught:
             read_gguf(path)
         assert "\n" not in caught.value.what
+        assert caught.value.hint == ("" if words == "version 9" else "fetch the file again")
 
 
 @pytest.mark.model
