@@ -37,8 +37,8 @@ def resolve_model(spec: str, *, allow_download: bool = True, report: Callable[[s
     """Find a model, fetching it when it is not on this machine.
 
     Args:
-        spec: An alias of the catalogue, a directory of safetensors, a ``.gguf`` file, or a Hugging
-            Face id, optionally with ``@revision``; looked up in that order.
+        spec: An alias of the catalogue, a directory of safetensors or of one ``.gguf`` file, such a
+            file, or a Hugging Face id, optionally with ``@revision``; looked up in that order.
         allow_download: Whether the network may be used.
         report: Receives progress, one line each.
 
@@ -55,6 +55,7 @@ def resolve_model(spec: str, *, allow_download: bool = True, report: Callable[[s
         if files.digest != entry.member_sha256:
             raise ModelError(f"{files.weights[0]} is damaged", _again(spec))
         return files
+    spec = _meant(spec)
     path = Path(spec).expanduser()
     if path.is_dir():
         return _directory_files(spec, path)
@@ -87,6 +88,7 @@ def find_side_files(spec: str) -> Path | None:
 def _side_files(spec: str) -> Path | None:
     if spec in CATALOG:
         return installed_directory(CATALOG[spec]) if is_installed(CATALOG[spec]) else None
+    spec = _meant(spec)
     path = Path(spec).expanduser()
     if path.is_dir():
         _check_directory(path)
@@ -110,6 +112,7 @@ def bytes_on_disk(spec: str) -> int:
     Raises:
         ModelError: There is no such model, or its files are not complete.
     """
+    spec = _meant(spec)
     path, directory = Path(spec).expanduser(), find_side_files(spec)
     if spec not in CATALOG and path.is_file():
         weights = [path]
@@ -136,6 +139,7 @@ def refresh_model(spec: str, *, force: bool = False, report: Callable[[str], Non
     Raises:
         ModelError: There is no such model, or it cannot be fetched or used.
     """
+    spec = _meant(spec)
     path = Path(spec).expanduser()
     if spec in CATALOG and force:
         pull(CATALOG[spec], report, force=True)
@@ -144,6 +148,24 @@ def refresh_model(spec: str, *, force: bool = False, report: Callable[[str], Non
     elif spec not in CATALOG and not path.exists() and path.suffix != ".gguf" and _HUB_ID.fullmatch(spec):
         return _fetch_hub_files(spec, report, force)
     return resolve_model(spec, report=report)
+
+
+def _meant(spec: str) -> str:
+    """The ``.gguf`` file in a directory that holds one and no safetensors; everything else as it is.
+
+    Raises:
+        ModelError: It holds several.
+    """
+    directory = Path(spec).expanduser()
+    if spec in CATALOG or not directory.is_dir() or any(directory.glob("*.safetensors")):
+        return spec
+    found = sorted(directory.glob("*.gguf"))
+    if (directory / _INDEX).exists() or not found:
+        return spec
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise ModelError(f"{directory} holds several .gguf files: {names}", f"name one: --model {found[0]}")
+    return str(found[0])
 
 
 def _again(spec: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from specbatch.errors import ModelError
 from specbatch.models.files import file_digest, weights_digest
-from specbatch.models.resolve import find_side_files, refresh_model, resolve_model
+from specbatch.models.resolve import bytes_on_disk, find_side_files, refresh_model, resolve_model
 from tests.tiny_gguf import write_tiny_gguf
 from tests.tiny_models import write_tiny_model
 
@@ -147,6 +147,27 @@ def test_a_converted_side_file_that_is_cut_short_is_made_again_by_force(tmp_path
             resolve(gguf)
         assert caught.value.hint == f"run: specbatch model pull {gguf} --force"
         assert refresh_model(str(gguf), force=True, report=lambda _: None) == files
+
+
+def test_a_directory_of_one_gguf_file_means_that_file(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    gguf = write_tiny_gguf(folder / "b.gguf", write_tiny_model(tmp_path / "hf", "llama"))
+    assert find_side_files(str(folder)) is None, "not converted yet"
+    files = resolve_model(str(folder), report=lambda _: None)
+    assert files == resolve_model(str(gguf), report=lambda _: None)
+    assert files.weights == (gguf,)
+    assert find_side_files(str(folder)) == files.directory
+    assert bytes_on_disk(str(folder)) == gguf.stat().st_size
+    assert refresh_model(str(folder), force=True, report=lambda _: None) == files
+    (folder / "a.gguf").write_bytes(b"")
+    for find in (resolve, lambda spec: find_side_files(str(spec))):
+        with pytest.raises(ModelError, match=r"holds several \.gguf files: a\.gguf, b\.gguf") as caught:
+            find(folder)
+        assert caught.value.hint == f"name one: --model {folder / 'a.gguf'}"
+    for file in (tmp_path / "hf").iterdir():
+        file.rename(folder / file.name)
+    assert resolve_model(str(folder), report=lambda _: None).format == "safetensors"
 
 
 def test_what_the_hub_has_is_fetched_again_by_force(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
