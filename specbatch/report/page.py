@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.padding import Padding
@@ -17,6 +18,16 @@ class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Say so, where the library would end the process with a code of its own."""
         raise BrokenPipeError
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As the library does; where no terminal draws them, without the blanks that fill up lines."""
+        if self.is_terminal:
+            super().print(*objects, **options)
+            return
+        with self.capture() as captured:
+            super().print(*objects, **options)
+        self.file.write(re.sub(r" +(?=\n)", "", captured.get()))
+        self.file.flush()
 
 
 class Page:

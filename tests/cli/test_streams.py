@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from specbatch.report.page import Page
 from tests.cli.console import called, settings
 
 
@@ -28,6 +30,30 @@ def test_a_path_that_the_system_does_not_take_is_one_clear_line(tmp_path: Path, 
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "File name too long" in done.stderr
+
+
+def test_what_is_printed_into_a_pipe_has_no_blanks_at_the_ends_of_lines(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"prompt": ["x", "y" * 300], "tier": ["gold", "t" * 99]}), tmp_path / "t.parquet")
+    for args in (["validate", "t.parquet"], ["schema"], ["doctor"]):
+        lines = called(*args, cwd=tmp_path).stdout.splitlines()
+        assert len(lines) > 5
+        assert [line for line in lines if line.endswith(" ")] == []
+
+
+def test_a_page_for_a_terminal_is_left_to_the_library() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    written = {}
+    for stream in (Terminal(), io.StringIO()):
+        page = Page(stream, 40)
+        page.fact("name", "word " * 20)
+        page.path("results", "jobs.out")
+        written[type(stream)] = stream.getvalue()
+    assert " \n" in written[Terminal]
+    assert written[io.StringIO].endswith("results     jobs.out\n")
+    assert " \n" not in written[io.StringIO]
 
 
 @pytest.mark.parametrize(

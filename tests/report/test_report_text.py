@@ -32,6 +32,7 @@ def test_reports_fit_the_terminal(nights: Path, view: str, width: int) -> None:
     check(f"report-{view}-{width}", done.stdout)
     assert max(map(len, done.stdout.splitlines())) <= width
     assert "\x1b" not in done.stdout
+    assert " \n" not in done.stdout
 
 
 def test_a_stream_without_block_characters_gets_others(nights: Path) -> None:

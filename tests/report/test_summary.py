@@ -154,6 +154,7 @@ def test_the_summary_fits_the_terminal(
     print_summary(summary, Ending(Path("jobs.out"), code, reason), stream, width)
     check(f"summary-{name}-{width}", stream.getvalue())
     assert max(map(len, stream.getvalue().splitlines())) <= width
+    assert " \n" not in stream.getvalue()
 
 
 def test_a_job_without_rows_has_a_summary(summary: Summary) -> None:
