@@ -124,12 +124,16 @@ def _prompts(found: Validation) -> str:
 
 def _times(found: Validation) -> list[tuple[str, str]]:
     from specbatch.progress import duration  # noqa: PLC0415 - rich
+    from specbatch.report.words import seconds  # noqa: PLC0415
 
     deadlines, facts = found.deadlines, []
     if deadlines.rows:
         text = _rows(deadlines.rows)
         if deadlines.earliest_s is not None and deadlines.latest_s is not None:
-            ends = dict.fromkeys((duration(deadlines.earliest_s), duration(deadlines.latest_s)))
+            ends = dict.fromkeys(
+                seconds(end) if end < 1 else duration(end)
+                for end in (deadlines.earliest_s, deadlines.latest_s)
+            )
             text += f"; started now, they have {' to '.join(ends)}"
         if deadlines.past:
             fate = "answered late" if found.late == "answer" else "dropped"
@@ -137,7 +141,7 @@ def _times(found: Validation) -> list[tuple[str, str]]:
         facts.append(("deadlines", text))
     first = found.first_tokens
     if first.tightest_ms is not None:
-        text = f"{_rows(first.rows)} promised within {first.tightest_ms / 1000:g} s at the tightest"
+        text = f"{_rows(first.rows)} promised within {seconds(first.tightest_ms / 1000)} at the tightest"
         text += "; the clock starts with the run, so loading the model (seconds) counts"
         facts.append(("1st token", text))
     if found.estimate is not None:

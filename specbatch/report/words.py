@@ -24,3 +24,8 @@ def significant(value: float) -> str:
     if abs(value) >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def seconds(value: float) -> str:
+    """A promised time, in milliseconds where seconds had no digits left: ``1.2`` → ``1.20 s``."""
+    return f"{significant(value)} s" if abs(value) >= 0.1 else f"{significant(1e3 * value)} ms"

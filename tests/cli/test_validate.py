@@ -130,3 +130,11 @@ def test_rows_of_unknown_tiers_are_refused_and_counted_under_no_tier(tmp_path: P
     }
     pq.write_table(pa.table({"prompt": ["a"], "tier": ["gold"]}), tmp_path / "t.parquet")
     assert "\ntiers       none\n" in called("validate", "t.parquet", cwd=tmp_path).stdout
+
+
+def test_validate_shows_short_promises_in_milliseconds(tmp_path: Path) -> None:
+    table = {"prompt": ["a", "b"], "deadline_s": [0.003, 75.0], "ttft_slo_ms": [0.4, 9000.0]}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    told = " ".join(called("validate", "t.parquet", cwd=tmp_path).stdout.split())
+    assert "started now, they have 3.00 ms to 1m15s" in told
+    assert "promised within 0.40 ms at the tightest" in told

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbatch.report.runs.course import spread
+from specbatch.report.runs.promises import Limit, _in_words
 from tests.cli.console import called
 from tests.report.by_hand import ByHand, same
 from tests.report.nights import NightEngine, job, meter, run_night
@@ -220,6 +221,19 @@ def test_promises_of_some_rows_only_say_how_many(nights: Path, tmp_path: Path) -
     content = json.loads(called("report", str(tmp_path / "night"), "--json").stdout)
     kept = content["runs"][0]["promises"]["interactive"]
     assert kept["definition"] == "TTFT <= 1.20 s, TPOT <= 20.0 ms (14 rows)"
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "words"),
+    [
+        (0.004, 0.004, "TTFT <= 4.00 ms"),
+        (0.004, 0.05, "TTFT <= 4.00 to 50.0 ms"),
+        (0.004, 60.0, "TTFT <= 4.00 ms to 60.0 s"),
+        (0.1, 60.0, "TTFT <= 0.10 to 60.0 s"),
+    ],
+)
+def test_short_promises_are_told_in_milliseconds(least: float, most: float, words: str) -> None:
+    assert _in_words(Limit("ttft_s", least, most, most, "rows", 3), 3) == words
 
 
 def test_energy_is_null_with_a_reason_and_never_zero(reports: Reports, nights: Path) -> None:

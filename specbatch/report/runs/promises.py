@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from specbatch.report.promises import misses
 from specbatch.report.runs.columns import Floats, amounts, known, moments, numbers, of_tier, share, tiers_of
-from specbatch.report.words import significant
+from specbatch.report.words import seconds, significant
 
 ALL = "all"
 
@@ -160,8 +160,14 @@ def _definition(limits: list[Limit], with_slo: int) -> str:
 
 
 def _in_words(limit: Limit, with_slo: int) -> str:
-    name, unit = {"ttft_s": ("TTFT", "s"), "tpot_ms": ("TPOT", "ms"), "e2e_s": ("done in", "s")}[limit.kind]
+    name = {"ttft_s": "TTFT", "tpot_ms": "TPOT", "e2e_s": "done in"}[limit.kind]
+    least, most = (
+        f"{significant(value)} ms" if limit.kind == "tpot_ms" else seconds(value)
+        for value in (limit.least, limit.most)
+    )
     some = f" ({limit.rows:,} row{'' if limit.rows == 1 else 's'})" if 0 < limit.rows < with_slo else ""
     if limit.most - limit.least < 1e-6 * max(1.0, abs(limit.most)):
-        return f"{name} <= {significant(limit.least)} {unit}{some}"
-    return f"{name} <= {significant(limit.least)} to {significant(limit.most)} {unit}{some}"
+        return f"{name} <= {least}{some}"
+    if least.rpartition(" ")[2] == most.rpartition(" ")[2]:
+        least = least.rpartition(" ")[0]
+    return f"{name} <= {least} to {most}{some}"
