@@ -11,6 +11,7 @@ import numpy as np
 from specbatch.draft.base import TreeShape
 from specbatch.hardware.cost import Costs
 from specbatch.policy.base import StepView, bounded, view_of
+from specbatch.policy.candidates import CandidateTable
 from specbatch.policy.costed import LEAST_GAIN, CostedPolicy, Instruments, joule_prices, prices
 from specbatch.policy.forecast import FREE, FULL, Forecast
 from specbatch.policy.forest import Drafts, Floats
@@ -19,7 +20,7 @@ from specbatch.policy.need import Needs, promises
 from specbatch.policy.probes import KNOWN, Probes
 from specbatch.policy.rest import Plan, Rest, done
 from specbatch.policy.review import EVERY, Review
-from specbatch.policy.selection import CandidateTable, select
+from specbatch.policy.selection import select
 from specbatch.policy.standing import CALM, Crowd, Seen, Standing, crowd_of, differ, standing_of
 from specbatch.policy.trial import Trials, hoped
 from specbatch.rows import Row

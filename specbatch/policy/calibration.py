@@ -15,6 +15,8 @@ numbers and a few for each row in flight.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,8 +25,9 @@ from numpy.typing import NDArray
 
 from specbatch.policy.calibration_error import CalibrationError
 from specbatch.policy.evidence import Counts, Trust
-from specbatch.policy.forest import Drafts, Floats, Integers
+from specbatch.policy.forest import Drafts, Floats, Integers, plain_nodes
 from specbatch.rows import Row
+from specbatch.tree import TokenTree
 
 SOURCES = 4
 """Sets of up to two drafters that may have proposed a token: none known, first, second, both."""
@@ -35,12 +38,16 @@ LAG = 8
 _DEPTHS, _RANKS = 8, 4  # deeper and lower-ranked tokens share the last cell
 _KNOTS = np.array([0.003, 0.02, 0.07, 0.2, 0.4, 0.6, 0.8, 0.93, 0.98, 0.997])
 _KNOT_ODDS, _KNOT_NUMBERS = np.log(_KNOTS / (1.0 - _KNOTS)), np.arange(len(_KNOTS))
+_PLAIN_KNOT_ODDS: list[float] = _KNOT_ODDS.tolist()
 _PRIOR_SLOPE = 0.7
 _PRIOR_WEIGHT, _CELL_WEIGHT = 10.0, 15.0  # candidates that the layer above counts for
 _ROW_WINDOW, _ROW_DOUBT = 12.0, 1.0
 _GROUP_WINDOW, _GROUP_DOUBT = 64.0, 2.0
 _LEAST = 1e-4
 """No probability is below this, nor above one minus it."""
+
+_FEW = 32
+"""Nodes up to which plain numbers are quicker than arrays."""
 
 
 class Calibration:
@@ -62,8 +69,37 @@ class Calibration:
         self._pending: list[tuple[Drafts, Sequence[Sequence[int]]]] = []
 
     def conditional(self, drafts: Drafts) -> Floats:
-        """Probability that a node is accepted once its parent is, float64 ``[n]``; of siblings 1 at most."""
+        """Probability that a node is accepted once its parent is, float64 ``[n]``; of siblings 1 at most.
+
+        What it says of roots means nothing.
+        """
+        few = len(drafts.sources) <= _FEW
+        return self.conditional_plain(drafts) if few else self.conditional_arrays(drafts)
+
+    def conditional_arrays(self, drafts: Drafts) -> Floats:
+        """As :meth:`conditional`, in whole-step operations."""
         return drafts.forest.capped(self._estimate(self._places(drafts))[2])
+
+    def conditional_plain(self, drafts: Drafts) -> Floats:
+        """Twin of :meth:`conditional_arrays` that goes from node to node: for few of them the quicker one."""
+        curves, sources = self._table(), drafts.sources.tolist()
+        known: list[float] = []
+        slots = self._slots_of_rows(drafts.rows)
+        lately, own = self._group_trust.shifts(), self._row_trust.shifts()
+        for tree, row, slot in zip(drafts.trees, drafts.rows, slots, strict=True):
+            sampled = row.prompt.params.temperature > 0.0
+            here: list[float] = [1.0]
+            for node in plain_nodes(tree):
+                source = sources[len(known) + len(here)]
+                group = 2 * source + sampled
+                cell = (group * _DEPTHS + min(node.depth, _DEPTHS) - 1) * _RANKS + min(node.rank, _RANKS - 1)
+                low, share = _knot(node.reported)
+                counted = curves[cell, low] * (1.0 - share) + curves[cell, low + 1] * share
+                odds = _odds(float(counted)) + float(lately[group])
+                odds = _odds(_probability(odds)) + float(own[slot * SOURCES + source])
+                here.append(_probability(odds))
+            known += _capped(here, tree)
+        return np.array(known)
 
     def paths(self, drafts: Drafts) -> Floats:
         """f: probability that the whole path to each node is accepted, float64 ``[n]``; 1 for roots."""
@@ -146,14 +182,19 @@ class Calibration:
 
     def _slots_of(self, drafts: Drafts) -> Integers:
         """Where each node's row keeps its record of the node's source, int64 ``[n]``."""
+        slots = np.array(self._slots_of_rows(drafts.rows))
+        return slots[drafts.forest.owners] * SOURCES + drafts.sources
+
+    def _slots_of_rows(self, rows: Sequence[Row]) -> list[int]:
+        """Where each row keeps its records."""
         slots = []
-        for row in drafts.rows:
+        for row in rows:
             if row not in self._slots:
                 taken = set(self._slots.values())
                 self._slots[row] = next(slot for slot in range(len(taken) + 1) if slot not in taken)
             slots.append(self._slots[row])
         self._row_trust.reserve((max(slots) + 1) * SOURCES)
-        return np.array(slots)[drafts.forest.owners] * SOURCES + drafts.sources
+        return slots
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,3 +237,32 @@ def _log_odds(probabilities: Floats) -> Floats:
 def _shifted(probabilities: Floats, shifts: Floats) -> Floats:
     shifted: Floats = 1.0 / (1.0 + np.exp(-_log_odds(probabilities) - shifts))
     return shifted
+
+
+def _knot(reported: float) -> tuple[int, float]:
+    """Twin of :func:`_knots` for one probability."""
+    odds = _odds(reported)
+    low = min(max(bisect_right(_PLAIN_KNOT_ODDS, odds) - 1, 0), len(_PLAIN_KNOT_ODDS) - 2)
+    below, above = _PLAIN_KNOT_ODDS[low : low + 2]
+    return low, min(max((odds - below) / (above - below), 0.0), 1.0)
+
+
+def _odds(probability: float) -> float:
+    """Twin of :func:`_log_odds` for one probability."""
+    bounded = min(max(probability, _LEAST), 1.0 - _LEAST)
+    return math.log(bounded / (1.0 - bounded))
+
+
+def _probability(odds: float) -> float:
+    return 1.0 / (1.0 + math.exp(-odds))
+
+
+def _capped(conditional: list[float], tree: TokenTree) -> list[float]:
+    """Twin of :meth:`Forest.capped` for one tree."""
+    if tree.is_chain:
+        return conditional
+    parents, sums = tree.parents.tolist(), [0.0] * len(conditional)
+    for parent, each in zip(parents[1:], conditional[1:], strict=True):
+        sums[parent] += each
+    below = zip(conditional[1:], parents[1:], strict=True)
+    return [conditional[0], *(each / max(1.0, sums[parent]) for each, parent in below)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,9 +144,38 @@ class Drafts:
         return not any(tree.size for tree in self.trees)
 
     @cached_property
+    def starts(self) -> list[int]:
+        """First node of each tree, and the end."""
+        return [0, *itertools.accumulate(map(len, self.trees))]
+
+    @cached_property
     def forest(self) -> Forest:
         """The trees side by side."""
         return Forest.of(self.trees)
+
+
+class PlainNode(NamedTuple):
+    """A node of a tree, its root aside; as the same entries of :class:`Forest`."""
+
+    parent: int
+    depth: int
+    rank: int
+    reported: float
+
+
+def plain_nodes(tree: TokenTree) -> list[PlainNode]:
+    """Nodes of a tree but the root, in order; twin of :meth:`Forest.of` for few of them."""
+    parents, reported = tree.parents.tolist(), np.exp(tree.log_probs).tolist()
+    if tree.is_chain:
+        return [PlainNode(node - 1, node, 0, reported[node]) for node in range(1, len(parents))]
+    depths, siblings = [0], [0] * len(parents)
+    for parent in parents[1:]:
+        depths.append(depths[parent] + 1)
+    ranks = [0] * len(parents)
+    for node in sorted(range(1, len(parents)), key=lambda node: -reported[node]):  # ties: by index
+        ranks[node] = siblings[parents[node]]
+        siblings[parents[node]] += 1
+    return [PlainNode(*each) for each in zip(parents, depths, ranks, reported, strict=True)][1:]
 
 
 def _depths(parents: Integers) -> Integers:

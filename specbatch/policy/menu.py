@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specbatch.draft.base import TreeShape
-from specbatch.policy.selection import Selection
+from specbatch.policy.candidates import Selection
 
 MIN_GAIN = 0.03
 """Share by which drafting must be expected to raise tokens per second before it is begun."""

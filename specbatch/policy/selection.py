@@ -23,115 +23,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from specbatch.policy.need import NONE, Need, Needs
+from specbatch.policy.candidates import (
+    ROUNDING,
+    Bools,
+    Candidates,
+    CandidateTable,
+    Floats,
+    Integers,
+    Selection,
+)
 
-_ROUNDING = 1e-9
-"""Sums of probabilities that miss a need by less than this reach it."""
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
-    """What one row could have verified.
-
-    Attributes:
-        f: For each node of its tree the probability that the target accepts the whole path to it,
-            float64 ``[n]``; 1 for the root, which stands first, and never above the parent's.
-        need: What the row's promises ask for.
-        levels: d, depth of the tree: no step brings the row more than d + 1 tokens.
-        n_max: Most nodes that the row gets on account of its promises.
-        weight: Worth of one of its tokens where rows compete.
-    """
-
-    f: Floats
-    need: Need = NONE
-    levels: int = 1
-    n_max: int = 2**30
-    weight: float = 1.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CandidateTable:
-    """What R rows could have verified, C nodes each at most.
-
-    Attributes:
-        f: For each row its nodes but the root, float64 ``[R, C]``; -1 behind the last one.
-        needs: What the rows' promises ask for.
-        levels: d of each row, int64 ``[R]``.
-        n_max: Most nodes on account of promises, int64 ``[R]``.
-        weights: float64 ``[R]``.
-    """
-
-    f: Floats
-    needs: Needs
-    levels: Integers
-    n_max: Integers
-    weights: Floats
-
-    @classmethod
-    def of(cls, rows: Sequence[Candidates]) -> CandidateTable:
-        """Lay rows side by side."""
-        counts = np.array([len(row.f) for row in rows]) - 1
-        real = np.arange(int(counts.max())) < counts[:, None]
-        f = np.full(real.shape, -1.0)
-        f[real] = np.concatenate([row.f[1:] for row in rows])
-        return cls(
-            f,
-            Needs([row.need for row in rows]),
-            np.array([row.levels for row in rows]),
-            np.array([row.n_max for row in rows]),
-            np.array([row.weight for row in rows]),
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Selection:
-    """What is verified, and why; R rows.
-
-    Attributes:
-        order: Nodes of each row in the order in which they are taken, int64 ``[R, C]``.
-        taken: How many of them are, int64 ``[R]``.
-        slo_nodes: How many of those its promises asked for, int64 ``[R]``; the others were worth it.
-        needed: A of each row, float64 ``[R]``.
-        expected: Tokens that each row may expect, float64 ``[R]``.
-        reach: Tokens that it could expect if all was done for its promises, float64 ``[R]``.
-        hopeless: Rows that miss their SLO whatever is done for them, bool ``[R]``.
-        unfunded: Rows whose A did not fit into the budget, bool ``[R]``.
-        step_s: Predicted seconds of the step.
-        rate: Expected tokens per second (or price), weighted; ``base_rate`` without the throughput phase.
-    """
-
-    order: Integers
-    taken: Integers
-    slo_nodes: Integers
-    needed: Floats
-    expected: Floats
-    reach: Floats
-    hopeless: Bools
-    unfunded: Bools
-    step_s: float
-    rate: float
-    base_rate: float
-
-    @property
-    def total(self) -> int:
-        """Drafted tokens in the pass."""
-        return int(self.taken.sum())
-
-    @property
-    def short(self) -> Bools:
-        """Rows with hope that may expect less than they need, bool ``[R]``."""
-        return ~self.hopeless & (self.expected < self.needed - _ROUNDING)
-
-    def nodes(self, row: int) -> Integers:
-        """Chosen nodes of a row, ascending, the root not among them."""
-        chosen: Integers = np.sort(self.order[row, : self.taken[row]])
-        return chosen
+_FEW = 64
+"""Nodes up to which plain numbers are quicker than arrays."""
 
 
 def select(
@@ -153,6 +57,19 @@ def select(
         least_gain: Share by which tokens per second must rise for the throughput phase to add anything.
         price: What tokens are bought with instead of ``step_s``: joules of the same steps.
     """
+    if _few_and_unhurried(rows):
+        return select_plain(rows, step_s, other_s, least_gain, price)
+    return select_arrays(rows, step_s, other_s, least_gain, price)
+
+
+def select_arrays(
+    rows: Sequence[Candidates] | CandidateTable,
+    step_s: Floats,
+    other_s: float = 0.0,
+    least_gain: float = 0.0,
+    price: Floats | None = None,
+) -> Selection:
+    """As :func:`select`, for any rows."""
     table = rows if isinstance(rows, CandidateTable) else CandidateTable.of(rows)
     problem = _Problem(table, (step_s, step_s if price is None else price), (other_s, least_gain))
     found = problem.twice()
@@ -163,6 +80,76 @@ def select(
             longest = problem.longest(needs)
             found = problem.solve(longest, longest)
     return problem.selection(found)
+
+
+def _few_and_unhurried(rows: Sequence[Candidates] | CandidateTable) -> bool:
+    """Whether nobody asks for anything and there is little to choose from, as usual with few rows."""
+    if isinstance(rows, CandidateTable):
+        return rows.needs.none and rows.f.size <= _FEW
+    if sum(len(row.f) - 1 for row in rows) > _FEW:
+        return False
+    return not any(row.need.lines or row.need.lost for row in rows)
+
+
+def select_plain(
+    rows: Sequence[Candidates] | CandidateTable,
+    step_s: Floats,
+    other_s: float = 0.0,
+    least_gain: float = 0.0,
+    price: Floats | None = None,
+) -> Selection:
+    """Twin of :func:`select_arrays` in plain numbers, for rows without needs: the throughput phase alone."""
+    if isinstance(rows, CandidateTable):
+        nodes, weights, n_max = rows.nodes, rows.weights.tolist(), rows.n_max.tolist()
+    else:
+        nodes = [row.f[1:].tolist() for row in rows]
+        weights, n_max = [row.weight for row in rows], [row.n_max for row in rows]
+    orders = [sorted(range(len(f)), key=f.__getitem__, reverse=True) for f in nodes]  # ties: parents first
+    falling = [[f[node] for node in order] for f, order in zip(nodes, orders, strict=True)]
+    worth = sorted((-f * weights[r], r, k) for r, row in enumerate(falling) for k, f in enumerate(row))
+    count, rates = _best_count(worth, sum(weights), (step_s if price is None else price).tolist(), least_gain)
+    taken = [0] * len(nodes)
+    for _, row, _ in worth[:count]:
+        taken[row] += 1
+    return _unhurried(orders, falling, (taken, n_max), (float(step_s[count]) + other_s, *rates))
+
+
+def _best_count(
+    worth: Sequence[tuple[float, int, int]], base: float, price: Sequence[float], least_gain: float
+) -> tuple[int, tuple[float, float]]:
+    """How many of the best nodes bring most tokens for their price; tokens per price with and without."""
+    tokens, plain = base, base / price[0]
+    count, best = 0, plain
+    for number, ((loss, _, _), cost) in enumerate(zip(worth, price[1:], strict=False), start=1):
+        tokens -= loss
+        if tokens / cost > best:
+            count, best = number, tokens / cost
+    return (0, (plain, plain)) if best < plain * (1.0 + least_gain) else (count, (best, plain))
+
+
+def _unhurried(
+    orders: Sequence[Sequence[int]],
+    falling: Sequence[Sequence[float]],
+    counts: tuple[Sequence[int], Sequence[int]],
+    totals: tuple[float, float, float],
+) -> Selection:
+    """A selection of rows without needs, from plain numbers."""
+    rows, width = len(orders), max(map(len, orders))
+    taken, n_max = counts
+    none = np.zeros(rows, dtype=np.bool_)
+    return Selection(
+        order=np.array([[*order, *range(len(order), width)] for order in orders], dtype=np.int64) + 1,
+        taken=np.array(taken, dtype=np.int64),
+        slo_nodes=np.zeros(rows, dtype=np.int64),
+        needed=np.ones(rows),
+        expected=np.array([1.0 + sum(f[:n]) for f, n in zip(falling, taken, strict=True)]),
+        reach=np.array([1.0 + sum(f[:n]) for f, n in zip(falling, n_max, strict=True)]),
+        hopeless=none,
+        unfunded=none,
+        step_s=totals[0],
+        rate=totals[1],
+        base_rate=totals[2],
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -232,7 +219,7 @@ class _Problem:
 
     def failing(self, solution: _Solution) -> int:
         """How many rows may expect less than they need at the length that the step has in the end."""
-        short = _gather(self._sums, solution.taken) < self._needs.at(solution.step_s) - _ROUNDING
+        short = _gather(self._sums, solution.taken) < self._needs.at(solution.step_s) - ROUNDING
         return int((short | solution.hopeless).sum())
 
     def _add(self, slo_nodes: Integers, base: float, limit_s: float) -> tuple[Integers, float, float]:
@@ -253,7 +240,7 @@ class _Problem:
     def longest(self, solution: _Solution) -> float:
         """Length of the step up to which every row that gets what it needs from a selection still does."""
         expected = _gather(self._sums, solution.taken)
-        served = ~solution.hopeless & (expected >= self._needs.at(solution.step_s) - _ROUNDING)
+        served = ~solution.hopeless & (expected >= self._needs.at(solution.step_s) - ROUNDING)
         lengths = self._needs.longest(expected)[served]
         return max(solution.step_s, float(lengths.min(initial=math.inf)))
 
@@ -276,10 +263,10 @@ class _Problem:
     def _wanted(self, needed: Floats, assumed_s: float) -> tuple[Integers, Bools]:
         """Nodes that each row's need asks for, and which rows are past help."""
         least = self._needs.least_at(assumed_s)
-        hopeless = self._needs.lost | (self._reach < np.minimum(least, self._most) - _ROUNDING)
+        hopeless = self._needs.lost | (self._reach < np.minimum(least, self._most) - ROUNDING)
         target = np.minimum(np.minimum(needed, self._most), self._reach)
         target[hopeless] = 1.0
-        return (self._sums < target[:, None] - _ROUNDING).sum(axis=1), hopeless
+        return (self._sums < target[:, None] - ROUNDING).sum(axis=1), hopeless
 
 
 def _fund(needed: Floats, wanted: Integers, budget: int) -> tuple[Integers, Bools]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from specbatch.policy.candidates import Candidates, Floats, Selection
 from specbatch.policy.need import NONE, Need
-from specbatch.policy.selection import Candidates, Floats, Selection, select
+from specbatch.policy.selection import select
 
 FLAT = 1.0
 
