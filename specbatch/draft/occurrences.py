@@ -26,6 +26,9 @@ MAX_MATCH = 32
 MAX_OCCURRENCES = 48
 """Most occurrences of a run that a lookup looks at, newest first."""
 
+_FIRST_BUCKETS, _MORE_BUCKETS = 1 << 12, 8
+"""Chains of an empty history of any size, and times as many each time there are more tokens than that."""
+
 _MAX_WALK = 4 * MAX_OCCURRENCES  # other runs with the same hash are walked past, but not for ever
 
 
@@ -59,7 +62,8 @@ class TokenHistory:
         if capacity < 1 or min_match < 1:
             raise ValueError(f"a history needs 1 token and matches of 1, got {capacity} and {min_match}")
         self._size = capacity + 2  # an END before and behind the text
-        self._mask = (1 << (capacity - 1).bit_length()) - 1
+        self._buckets = 1 << (capacity - 1).bit_length()  # when it is full
+        self._mask = min(_FIRST_BUCKETS, self._buckets) - 1
         self._runs = (min_match, LONG_RUN) if min_match < LONG_RUN else (min_match,)
         self.text = array("i", [END]) * self._size
         self._heads = [_zeros(self._mask + 1) for _ in self._runs]  # hash → last end of such a run; 0: none
@@ -79,6 +83,8 @@ class TokenHistory:
     def append(self, token: int) -> None:
         """Add a token to the last document, which must not outgrow the capacity."""
         end, size, text = self._end, self._size, self.text
+        if self._mask < end < self._buckets:
+            self._spread()
         at = end % size
         for run, heads, older in zip(self._runs, self._heads, self._older, strict=True):
             # The runs that end before this token are known to be followed by something only now.
@@ -128,6 +134,16 @@ class TokenHistory:
                     return self._longest(run, ends, context)
         return None
 
+    def _spread(self) -> None:
+        """Have more buckets, each with the chain of the one that it was part of.
+
+        Many empty ones from the beginning would lie on memory of their own, one by one: claiming that
+        takes longer than everything else that is done with a token.
+        """
+        times = min(_MORE_BUCKETS, self._buckets // (self._mask + 1))
+        self._mask = times * (self._mask + 1) - 1
+        self._heads = [_copies(heads, times) for heads in self._heads]
+
     def _start_document(self, length: int) -> None:
         """Move to a place where the whole document fits without wrapping around."""
         size = self._size
@@ -172,6 +188,11 @@ class TokenHistory:
                 last = context[-length:]
             places.append(at)
         return Match(length, tuple(places))
+
+
+def _copies(numbers: memoryview[int], times: int) -> memoryview[int]:
+    """The numbers so many times, one after another."""
+    return memoryview(np.tile(np.frombuffer(numbers, dtype=np.int64), times).data)
 
 
 def _zeros(count: int) -> memoryview[int]:

@@ -200,8 +200,8 @@ class Oversight:
         if fallback:
             self._fallbacks[fallback] = self._fallbacks.get(fallback, 0) + 1
         work, verdicts = [item for item, _ in pairs], [verdict for _, verdict in pairs]
-        real_gain = None
-        if self._costs is not None and seconds > 0.0:
+        real_gain = None if self._costs is None else 0.0
+        if self._costs is not None and seconds > 0.0 and any(item.drafted for item in work):
             context = sum(item.row.committed for item in work) / len(work)
             plain_s = self._costs.step_s(len(work), context, len(work), prefill)
             gained = sum(1 + len(verdict.path) for verdict in verdicts if verdict is not None)

@@ -195,7 +195,7 @@ class CostTable:
         """Seconds of a pass that carries prompt tokens beside those it verifies: weights are read once."""
         if not tokens:
             return self.prefill_s(prefill)
-        beside = max(0.0, self.prefill_s(prefill) - self.prefill_s(1))
+        beside = max(0.0, self.prefill_s(prefill) - self.prefill_s(1)) if prefill else 0.0
         return self.verify_s(tokens, context, rows) + beside
 
     @property

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specbatch.draft import occurrences
 from specbatch.draft.occurrences import END, MAX_MATCH, MAX_OCCURRENCES, TokenHistory, find_reference
 
 tokens_of_few = st.lists(st.integers(0, 3), max_size=90)
@@ -50,6 +52,36 @@ def test_an_index_of_documents_finds_the_longest_match_in_all_of_them(
     assert (found.length if found else 0) == longest
     continuations = [documents[number][1][at:] for number, at in places]
     assert [followed_by(history, place) for place in (found.places if found else ())] == continuations
+
+
+short_documents = st.lists(st.tuples(st.just([3]), st.lists(st.integers(0, 3), max_size=20)), max_size=6)
+
+
+@settings(deadline=None)
+@given(short_documents, tokens_of_few, st.integers(1, 4))
+def test_more_chains_lose_nothing(
+    documents: list[tuple[list[int], list[int]]], text: list[int], min_match: int
+) -> None:
+    whole = TokenHistory(10_000, min_match)
+    with patch.object(occurrences, "_FIRST_BUCKETS", 2), patch.object(occurrences, "_MORE_BUCKETS", 2):
+        growing = TokenHistory(10_000, min_match)
+        for context, tokens in documents:
+            growing.add(context, tokens)
+            whole.add(context, tokens)
+    assert growing.find(contexts(text)) == whole.find(contexts(text))
+    assert growing.num_bytes <= whole.num_bytes
+
+
+def test_an_index_takes_memory_as_it_fills() -> None:
+    history = TokenHistory(1 << 16, 2)
+    empty = history.num_bytes
+    history.add([], list(range(1 << 13)))
+    assert empty < history.num_bytes
+    history.add([], list(range(1 << 15)))
+    full = history.num_bytes
+    history.add([], list(range(1 << 15)))
+    assert history.num_bytes == full
+    assert history.find(array("i", [100, 101])) is not None
 
 
 @settings(deadline=None)
@@ -116,7 +148,7 @@ def test_the_newest_occurrences_are_looked_at_and_no_more() -> None:
 def test_runs_that_share_a_hash_are_walked_past_but_not_for_ever() -> None:
     history = TokenHistory(1, 1)
     crowded = TokenHistory(4000, 1)
-    crowded._mask = 0  # every run hashes to the same chain
+    crowded._mask, crowded._buckets = 0, 1  # every run hashes to the same chain
     crowded.add([], [5, 6])
     for _ in range(50):
         crowded.add([], [7, 8])
