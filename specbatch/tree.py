@@ -178,6 +178,11 @@ class TokenTree:
         parents[0] = -1
         return TokenTree(self.tokens[kept], parents, self.log_probs[kept])
 
+    def first(self, count: int) -> TokenTree:
+        """The tree of the root and the first ``count`` drafted tokens: of a chain its beginning."""
+        end = count + 1
+        return TokenTree(self.tokens[:end], self.parents[:end], self.log_probs[:end])
+
     def best(self, count: int) -> TokenTree:
         """The tree of the ``count`` likeliest drafted tokens by path probability; ties by index.
 

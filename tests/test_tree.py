@@ -95,6 +95,12 @@ def test_keep_takes_closed_sets_in_order_and_refuses_others(tree: TokenTree, dat
 
 @fast
 @given(trees(), st.integers(0, 16))
+def test_first_keeps_the_beginning(tree: TokenTree, count: int) -> None:
+    assert tree.first(count) == tree.keep(list(range(1, min(count, tree.size) + 1)))
+
+
+@fast
+@given(trees(), st.integers(0, 16))
 def test_best_is_the_likeliest_closed_set_ties_by_index(tree: TokenTree, count: int) -> None:
     best = tree.best(count)
     best.check()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbatch.policy.need import NONE, Need, Needs
+from specbatch.tree import TokenTree
 
 ROUNDING = 1e-9
 """Sums of probabilities that miss a need by less than this reach it."""
@@ -120,3 +121,7 @@ class Selection:
         """Chosen nodes of a row, ascending, the root not among them."""
         chosen: Integers = np.sort(self.order[row, : self.taken[row]])
         return chosen
+
+    def kept(self, tree: TokenTree, row: int) -> TokenTree:
+        """What is verified of a row's tree; f falls along a chain, so of a chain it is the beginning."""
+        return tree.first(int(self.taken[row])) if tree.is_chain else tree.keep(self.nodes(row))

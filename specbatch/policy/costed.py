@@ -33,6 +33,9 @@ MIN_PROGRESS = 8
 _FEW = 32
 """Nodes up to which plain numbers are quicker than arrays."""
 
+_SHORT = 8
+"""Drafted tokens up to which their prices are looked up one by one."""
+
 _ALONE = np.ones(1)
 
 
@@ -123,10 +126,7 @@ class CostedPolicy:
         selection = select(candidates, step_s, other_s, LEAST_GAIN, price)
         self._record(view, selection, drafts, shapes)
         place = {row: i for i, row in enumerate(view.rows)}
-        return [
-            tree.keep(selection.nodes(place[row]))
-            for row, tree in zip(drafts.rows, drafts.trees, strict=True)
-        ]
+        return [selection.kept(tree, place[row]) for row, tree in zip(drafts.rows, drafts.trees, strict=True)]
 
     def learn(self, drafts: Drafts, conditional: Floats, shapes: Sequence[TreeShape]) -> None:
         """See what was drafted, with calibrated probabilities."""
@@ -234,7 +234,11 @@ def prices(costs: Costs, view: StepView, draft_s: float) -> tuple[Floats, float]
     """Seconds of the step with 0, 1, … drafted tokens, float64 ``[budget + 1]``, and of prompts in it."""
     rows = len(view.rows)
     context = sum(row.committed for row in view.rows) / rows
-    curve = costs.verify_curve(rows + view.budget, context, rows)[rows:]
+    if view.budget <= _SHORT:
+        tokens = range(rows, rows + view.budget + 1)
+        curve = np.array([costs.verify_s(count, context, rows) for count in tokens])
+    else:
+        curve = costs.verify_curve(rows + view.budget, context, rows)[rows:]
     other_s = 0.0
     if view.prefill:
         other_s = max(0.0, costs.step_s(rows, context, rows, view.prefill) - float(curve[0]))
