@@ -85,6 +85,12 @@ def test_the_page_of_a_run_has_every_plot(pages: dict[str, Path]) -> None:
     assert "SLO standard" in text
 
 
+def test_dots_of_the_trend_are_named_by_run(pages: dict[str, Path]) -> None:
+    text = pages["trend"].read_text("utf-8")
+    for name in ("night-0", "night-1", "night-2"):
+        assert re.search(rf"<circle [^>]*><title>{name}, 2026-09-2\d [\d:]+, goodput: [\d.]+</title>", text)
+
+
 def test_what_a_run_brings_along_is_text_on_the_page(nights: Path, tmp_path: Path) -> None:
     evil = tmp_path / "<b onload=x>&amp;"
     shutil.copytree(nights / "night-0", evil)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from specbatch.report.runs.figures import report_of
+from specbatch.report.runs.names import shortened, split_shared
 from specbatch.report.runs.record import read_record
 from specbatch.report.runs.show import print_report
 from tests.cli.console import called
@@ -35,6 +36,28 @@ def test_reports_fit_the_terminal(nights: Path, view: str, width: int) -> None:
     assert " \n" not in done.stdout
 
 
+@pytest.mark.usefixtures("in_utc")
+def test_nights_are_named_in_80_columns_without_what_all_names_share(nights: Path) -> None:
+    beside = called("report", "night-0", "night-1", cwd=nights, COLUMNS="80", TZ="UTC")
+    assert beside.stdout.split("\n")[0].strip() == "Nights of 2026"
+    done = called("report", str(nights / "night-0"), str(nights / "night-1"), COLUMNS="80", TZ="UTC")
+    assert "".join(done.stdout.split()).startswith(f"Nightsof2026in{nights}")
+    lines = [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("night-")]
+    assert lines == [["night-0", "09-21"], ["night-1", "09-22"]]
+
+
+def test_long_names_lose_their_middle_and_are_told_apart() -> None:
+    assert split_shared(["out/a/2026-11-29", "out/b/2026-11-30"]) == ("out", ["a/2026-11-29", "b/2026-11-30"])
+    assert split_shared(["x.out", "/srv/y.out"]) == ("", ["x.out", "/srv/y.out"])
+    assert split_shared([".", "n/1"]) == ("", [".", "n/1"])
+    names = [f"reviews-of-november-2026-11-{day}" for day in (29, 30)]
+    assert shortened(names, 13) == ["rev…026-11-29", "rev…026-11-30"]
+    assert shortened(["short", *names], 40) == ["short", *names]
+    assert shortened(["夜の仕事の夜の仕事"], 9) == ["夜の…仕事"], "wide letters take two columns"
+    alike = ["aaaaaaaaa-1-zzzzzzzzz", "aaaaaaaaa-2-zzzzzzzzz"]
+    assert shortened(alike, 10) == alike, "a name of two runs would be worse than a long one"
+
+
 def test_a_stream_without_block_characters_gets_others(nights: Path) -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
@@ -52,6 +75,8 @@ def test_json_is_one_object_of_all_runs(nights: Path, view: str) -> None:
     assert content["kind"] == {"run": "run", "compare": "comparison", "trend": "trend"}[view]
     named = [name for name in VIEWS[view] if not name.startswith("--")]
     assert [run["directory"] for run in content["runs"]] == named
+    if view == "trend":
+        assert [night["name"] for night in content["nights"]] == sorted(named)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from specbatch.report.page import Page
 from specbatch.report.runs.compare import FEW, Change, Comparison, TierChange
+from specbatch.report.runs.names import shortened, split_shared
 from specbatch.report.runs.show import moment
 from specbatch.report.runs.tables import NONE, WIDE, grid, number, percent
 from specbatch.report.runs.trend import Night
@@ -16,6 +19,7 @@ from specbatch.report.words import count, significant
 
 _TICKS = "▁▂▃▄▅▆▇█"
 _PLAIN_TICKS = "_.-=*#"
+_NAMES = "run"
 
 
 def print_comparison(comparison: Comparison, stream: TextIO | None = None, width: int | None = None) -> None:
@@ -99,9 +103,9 @@ def print_trend(found: Sequence[Night], stream: TextIO | None = None, width: int
         width: Columns; default: the terminal's, or 80.
     """
     page = Page(stream, width)
-    page.console.print(_nights(found, page.console.width))
-    page.blank()
     blocks = (page.console.encoding or "").lower().startswith("utf")
+    page.console.print(_nights(found, page.console, "…" if blocks else "~"))
+    page.blank()
     for name, values in (
         ("SLO met", [night.attainment for night in found]),
         ("goodput", [night.goodput_tokens_per_s for night in found]),
@@ -117,7 +121,7 @@ def print_trend(found: Sequence[Night], stream: TextIO | None = None, width: int
     )
     for night in found:
         for problem in _told(night):
-            page.fact(_when(night)[:10] if night.started else "note", f"{night.directory}: {problem}")
+            page.fact("note" if night.started is None else _when(night)[:10], f"{night.directory}: {problem}")
 
 
 def _told(night: Night) -> list[str]:
@@ -127,27 +131,50 @@ def _told(night: Night) -> list[str]:
     return [*told, *night.problems]
 
 
-def _nights(found: Sequence[Night], width: int) -> Table:
-    wide = ("tokens per\ndevice-h", "drafts\nin vain", "J") if width >= WIDE else ()
+def _nights(found: Sequence[Night], console: Console, ellipsis: str) -> Table:
+    """A line per night; names of directories have the room that numbers leave."""
+    names = [night.name for night in found]
+    bare = _night_table(found, [""] * len(found), console.width)
+    others = Measurement.get(console, console.options, bare).maximum - len(_NAMES)
+    room = console.width - others
+    return _night_table(found, shortened(names, room, ellipsis=ellipsis), console.width)
+
+
+def _night_table(found: Sequence[Night], names: Sequence[str], width: int) -> Table:
+    is_wide = width >= WIDE
+    wide = ("tokens per\ndevice-h", "drafts\nin vain", "J") if is_wide else ()
     headings = ("\nrows", "\nfailed", "SLO\nmet", "goodput\ntokens/s", "all\ntokens/s", "p95\ntotal s")
-    table = grid("Nights", "\nstarted", *headings, *wide, "\nexit")
-    for night in found:
+    table = grid(_title(found, is_wide), f"\n{_NAMES}", "\nstarted", *headings, *wide, "\nexit")
+    table.columns[1].justify = "left"
+    for night, name in zip(found, names, strict=True):
         hour = night.goodput_tokens_per_device_hour
         more = [NONE if hour is None else f"{hour:,.0f}", percent(night.not_accepted), number(night.joules)]
         table.add_row(
-            _when(night),
+            *(name, _when(night) if is_wide else _without_year(_when(night))),
             *(count(night.rows), count(night.failed), percent(night.attainment)),
             *(number(night.goodput_tokens_per_s), number(night.tokens_per_s), number(night.e2e_p95_s)),
-            *(more if wide else []),
+            *(more if is_wide else []),
             str(night.exit_code) if night.state in ("finished", "stopped") else night.state,
         )
     return table
 
 
+def _title(found: Sequence[Night], is_wide: bool) -> str:
+    """What all lines share: the folder, and the years where lines have no room for them."""
+    folder, _ = split_shared([night.directory for night in found])
+    whens = [_when(night) for night in found]
+    years = sorted({when[:4] for when in whens if _without_year(when) != when})
+    of = f" of {' to '.join(dict.fromkeys((years[0], years[-1])))}" if years and not is_wide else ""
+    return f"Nights{of}{f' in {folder}' if folder else ''}"
+
+
 def _when(night: Night) -> str:
-    if night.started is None:
-        return night.directory
-    return moment(night.started)[:16]
+    return NONE if night.started is None else moment(night.started)[:16]
+
+
+def _without_year(when: str) -> str:
+    """``2026-11-30 22:30`` → ``11-30 22:30``."""
+    return when[5:] if when[:4].isdigit() and when[4:5] == "-" else when
 
 
 def sparkline(values: Sequence[float | None], *, blocks: bool) -> str:

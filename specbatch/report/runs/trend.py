@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specbatch.report.runs.figures import RunReport
+from specbatch.report.runs.names import split_shared
 from specbatch.report.runs.promises import ALL
 
 _FAILED = ("rejected", "error", "expired", "cancelled")
@@ -16,6 +17,8 @@ class Night:
     """One run in a row of runs; ``None`` where it does not say.
 
     Attributes:
+        directory: As it was given.
+        name: The same without the folders that all runs are in.
         started: Unix seconds.
         failed: Rows without a text.
         attainment: Share of rows with promises that kept them all.
@@ -32,6 +35,7 @@ class Night:
     """
 
     directory: str
+    name: str
     started: float | None
     state: str
     exit_code: int | None
@@ -57,16 +61,18 @@ def nights(reports: Sequence[RunReport]) -> list[Night]:
     """One line per run, by time of start; runs that do not say when are last."""
     ordered = sorted(reports, key=lambda report: (report.started is None, report.started or 0.0))
     before = [None, *ordered[:-1]]
-    return [_night(report, earlier) for report, earlier in zip(ordered, before, strict=True)]
+    _, names = split_shared([report.directory for report in ordered])
+    return [_night(*each) for each in zip(ordered, names, before, strict=True)]
 
 
-def _night(report: RunReport, before: RunReport | None) -> Night:
+def _night(report: RunReport, name: str, before: RunReport | None) -> Night:
     summary = report.summary
     rates, energy = summary["rates"], summary["energy"]
     promised = summary["slo"]["rows_with_slo"] > 0
     kept = {tier: each.attainment for tier, each in report.promises.items() if tier != ALL}
     return Night(
         directory=report.directory,
+        name=name,
         started=report.started,
         state=report.state,
         exit_code=report.exit_code,

@@ -177,6 +177,7 @@ def curves(
     frame: Frame,
     labels: Sequence[str],
     series: Mapping[str, Sequence[float | None]],
+    tips: Sequence[str],
     *,
     percent: bool = False,
 ) -> str:
@@ -186,6 +187,7 @@ def curves(
         frame: Of the drawing.
         labels: Of the nights; the first and the last are written.
         series: Name → value by night.
+        tips: What each night's dots are called under the pointer.
         percent: Whether values are shares of 1.
     """
     known = [value for values in series.values() for value in values if value is not None]
@@ -208,7 +210,7 @@ def curves(
         for place, (across, up) in enumerate(at):
             if up is not None:
                 value = values[place] or 0.0
-                tip = f"{labels[place]}, {name}: {f'{value:.1%}' if percent else significant(value)}"
+                tip = f"{tips[place]}, {name}: {f'{value:.1%}' if percent else significant(value)}"
                 parts.append(
                     f'<circle cx="{across:.1f}" cy="{up:.1f}" r="3" class="f{colour(number)}">'
                     f"<title>{escape(tip)}</title></circle>"

@@ -131,7 +131,8 @@ def _chart(
         return None
     told = "; ".join(f"{name}: {_course(values)}" for name, values in there.items())
     frame = Frame("".join(letter for letter in title if letter.isalpha()), title, told)
-    return curves(frame, [_when(night) for night in found], there, percent=percent), caption
+    tips = [f"{night.name}, {_when(night)}" for night in found]
+    return curves(frame, [_when(night) for night in found], there, tips, percent=percent), caption
 
 
 def _course(values: Sequence[float | None]) -> str:
