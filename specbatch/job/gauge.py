@@ -11,6 +11,7 @@ from specbatch.energy.meter import EnergyMeter, NoMeter
 from specbatch.energy.track import EnergyTrack, idle_watts
 from specbatch.errors import MeterFault, UsageError
 from specbatch.hardware.boards import boards_in_use
+from specbatch.progress import Reporter
 from specbatch.table.manifest import AttemptEnergy
 
 
@@ -81,14 +82,14 @@ class Gauge:
             self._meter.close()
 
 
-def open_gauge(config: JobConfig, device: str, find: MeterFinder, phase: Callable[[str], None]) -> Gauge:
+def open_gauge(config: JobConfig, device: str, find: MeterFinder, reporter: Reporter) -> Gauge:
     """The gauge for an engine that is ready to begin.
 
     Args:
         config: The job.
         device: Of the engine: ``cpu`` or ``cuda``.
         find: Opens a meter.
-        phase: Told of what takes a while.
+        reporter: Told of what takes a while, and of idle power that cannot be measured.
 
     Raises:
         UsageError: The job cannot be run without a meter, and there is none.
@@ -96,9 +97,13 @@ def open_gauge(config: JobConfig, device: str, find: MeterFinder, phase: Callabl
     gauge = Gauge(find(device, config.assume_watts, boards_in_use(device)))
     if gauge.missing is not None:
         refuse_without_meter(config, gauge.missing)
-    elif config.measure_idle is not None:
-        phase("measuring idle power")
-        gauge.measure_idle(config.measure_idle)
+    if config.measure_idle is not None:
+        if gauge.missing is None:
+            reporter.phase("measuring idle power")
+            gauge.measure_idle(config.measure_idle)
+        if gauge.missing is not None:
+            wanted = f"--measure-idle {config.measure_idle:g} measures nothing"
+            reporter.warning(f"{wanted}: there is no energy meter ({gauge.missing.reason})")
     return gauge
 
 

@@ -207,7 +207,7 @@ class _Run:
     def _open_gauge(self, engine: Engine) -> Gauge:
         """The energy meter of the engine's device."""
         device, find = engine.numerics["device"], self._around.find_meter
-        return open_gauge(self._config, device, find, self._reporter.phase)
+        return open_gauge(self._config, device, find, self._reporter)
 
     def _remind(self, rows: Rows) -> None:
         """A directory that holds a complete run is easily taken for a new one."""

@@ -10,6 +10,7 @@ from typing import TextIO
 from rich.table import Table
 
 from specbatch.progress import duration
+from specbatch.report.energy import Energy
 from specbatch.report.failures import Failure
 from specbatch.report.page import Page
 from specbatch.report.summary import LATENCIES, QUANTILES, Quantiles, Summary, TierSummary
@@ -133,7 +134,7 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
         free = summary["rows"]["total"] - slo["rows_with_slo"]
         facts.append(("SLO", kept + (f"; {free:,} had none" if free else "")))
         facts.append(("goodput", _goodput(summary)))
-    facts += _treated(summary)
+    facts += _treated(summary) + _energy(summary["energy"])
     peak = summary["memory"].get("peak_resident_bytes")
     if isinstance(peak, int | float) and peak:
         facts.append(("memory", f"{peak / 2**20:,.0f} MiB peak"))
@@ -167,6 +168,19 @@ def _speculation(summary: Summary) -> list[tuple[str, str]]:
         facts.append(("fallback", f"{steps:,} of {engine.get('steps'):,} steps decoded plainly: {why}"))
     fault = engine.get("draft_fault")
     return [*facts, ("drafter", str(fault).removeprefix("drafter "))] if fault else facts
+
+
+def _energy(energy: Energy) -> list[tuple[str, str]]:
+    """What was measured, or assumed; nothing without a meter."""
+    joules, each, rejected = energy["joules"], energy["joules_per_output_token"], energy["rejected_joules"]
+    if joules is None:
+        return []
+    told = [f"{f'{joules:,.0f}' if joules >= 100 else _number(joules)} J ({energy['method']})"]
+    if each is not None:
+        told.append(f"{_number(each)} J per output token")
+    if rejected is not None and joules > 0:
+        told.append(f"{rejected / joules:.0%} of it for rejected tokens")
+    return [("energy", ", ".join(told))]
 
 
 def _treated(summary: Summary) -> list[tuple[str, str]]:

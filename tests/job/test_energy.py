@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +18,11 @@ import pytest
 from specbatch.config import JobConfig
 from specbatch.energy.meter import EnergyMeter, Method, NoMeter
 from specbatch.errors import ConfigError, ExitCode, MeterFault, UsageError
+from specbatch.job.outcome import RunOutcome
 from specbatch.job.run import Start, run_job
 from specbatch.job.surroundings import Surroundings
+from specbatch.progress import PlainReporter
+from specbatch.report.terminal import Ending, print_summary
 from specbatch.settings import load_config
 from tests.tiny_models import write_tiny_model
 
@@ -225,6 +230,48 @@ def test_idle_power_is_measured_before_the_run_when_asked(folder: Path) -> None:
     assert energy["idle_watts"] == pytest.approx(WATTS, rel=0.01)
     assert "measured before the run" in energy["idle_treatment"]
     assert abs(energy["above_idle_joules"]) < 0.2 * energy["joules"]
+
+
+@pytest.mark.parametrize(
+    ("meter", "reason"),
+    [
+        (NoMeter("RAPL: no counters"), "RAPL: no counters"),
+        (SteadyMeter(reads=0), "the meter failed: it is gone"),
+    ],
+)
+def test_idle_power_that_cannot_be_measured_is_warned_of(
+    folder: Path, tmp_path: Path, meter: EnergyMeter | NoMeter, reason: str
+) -> None:
+    log = io.StringIO()
+    around = Surroundings(find_meter=lambda *_, **__: meter, open_reporter=lambda: PlainReporter(log))
+    run_job(job(folder, str(tmp_path / "idle"), measure_idle=0.05, limit=1), surroundings=around)
+    warned = [line.partition(" ")[2] for line in log.getvalue().splitlines() if "warning" in line]
+    assert warned == [f"warning: --measure-idle 0.05 measures nothing: there is no energy meter ({reason})"]
+
+
+def test_the_summary_in_words_has_joules_where_they_were_measured_and_no_line_elsewhere(
+    folder: Path,
+) -> None:
+    measured = Surroundings(find_meter=lambda *_, **__: SteadyMeter())
+    blind = Surroundings(find_meter=lambda *_, **__: NoMeter("RAPL: gone"))
+    shown = in_words(run_job(job(folder, "told"), surroundings=measured))
+    energy = json.loads((folder / "told" / "summary.json").read_text())["energy"]
+    joules, each, share = re.fullmatch(
+        r"energy +([\d.,]+) J \(rapl\), ([\d.]+) J per output token, (\d+)% of it for rejected tokens", shown
+    ).groups()  # type: ignore[union-attr]  # None fails the test
+    assert float(joules.replace(",", "")) == pytest.approx(energy["joules"], rel=0.01)
+    assert float(each) == pytest.approx(energy["joules_per_output_token"], abs=0.05)
+    assert float(share) == pytest.approx(100 * energy["rejected_joules"] / energy["joules"], abs=0.5)
+    assert in_words(run_job(job(folder, "not told"), surroundings=blind)) == ""
+    assumed = run_job(job(folder, "told assumed", assume_watts=65.0))
+    assert " J (assumed), " in in_words(assumed)
+
+
+def in_words(outcome: RunOutcome) -> str:
+    """The line about energy of the summary that a run prints."""
+    stream = io.StringIO()
+    print_summary(outcome.summary, Ending(outcome.directory, 0, ""), stream, 80)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines() if line.startswith("energy"))
 
 
 @pytest.mark.parametrize(
