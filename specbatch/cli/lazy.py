@@ -9,6 +9,7 @@ import typer
 import typer.core
 import typer.main
 
+from specbatch.cli.spelling import SpellingGroup
 from specbatch.startup import loading
 
 
@@ -31,7 +32,7 @@ def lazy_group(commands: dict[str, LazyCommand]) -> type[typer.core.TyperGroup]:
     completion go through ``resolve_command`` and get the real command.
     """
 
-    class LazyGroup(typer.core.TyperGroup):
+    class LazyGroup(SpellingGroup):
         """The group."""
 
         def __init__(self, **options: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from specbatch.cli.spelling import SpellingGroup
 from specbatch.models.catalog import CATALOG, DEFAULT_MODEL
 from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
@@ -17,7 +18,12 @@ from specbatch.models.resolve import refresh_model, resolve_model
 
 SCHEMA_VERSION = 1
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, fetch, describe and export models.")
+app = typer.Typer(
+    cls=SpellingGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    help="List, fetch, describe and export models.",
+)
 
 
 class ExportFormat(StrEnum):

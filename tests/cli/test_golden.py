@@ -61,6 +61,7 @@ ERRORS = {
     "misspelt-setting": ("run", "bad.toml"),
     "misspelt-flag": ("run", "t.parquet", "--max-token", "3"),
     "misspelt-command": ("rum",),
+    "unknown-command": ("plan",),
     "bad-value": ("run", "t.parquet", "--temperature", "hot"),
     "unknown-model": ("run", "t.parquet", "--model", "smollm3"),
     "unknown-policy": ("run", "t.parquet", "--policy", "turbo"),

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from specbatch import __version__
+from specbatch.cli.app import _COMMANDS
 from specbatch.cli.run import PANELS
 from specbatch.config import JobConfig
 from tests.cli.console import called, started
@@ -99,6 +100,27 @@ def test_errors_are_one_line_and_a_hint_on_stderr(
     assert hint in "".join(lines[1:])
     assert len(lines) <= 2
     assert not list(tmp_path.glob("*.out"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("rum", "Did you mean 'run'?"),
+        ("valdiate", "Did you mean 'validate'?"),
+        ("bnech", "Did you mean 'bench'?"),
+        ("stat", "Did you mean 'status'?"),
+        ("train", "Did you mean 'train-draft'?"),
+        ("models", "Did you mean 'model'?"),
+        ("plan", f"Commands: {', '.join(_COMMANDS)}"),
+        ("resume", f"Commands: {', '.join(_COMMANDS)}"),
+        ("model pop", "Commands: list, pull, info, export"),
+        ("model exprot", "Did you mean 'export'?"),
+    ],
+)
+def test_only_close_commands_are_suggested(typed: str, told: str) -> None:
+    done = called(*typed.split(), COLUMNS="400")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"No such command {typed.rsplit(maxsplit=1)[-1]!r}. {told} " in done.stderr
 
 
 def test_libraries_that_cannot_be_loaded_are_one_line_and_no_usage_error(tmp_path: Path) -> None:
