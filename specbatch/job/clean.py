@@ -6,14 +6,21 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
+from types import MappingProxyType
 
 from specbatch.errors import LockedError, MismatchError, StorageError, UsageError
+from specbatch.table.atomic import TEMPORARY_SUFFIX
+from specbatch.table.decisions import FOLDER
 from specbatch.table.lock import holder_of, holding
 from specbatch.table.manifest import Manifest
 from specbatch.table.rundir import RunDir, is_ours
 
 _DOOMED = ".{}.removed"
 """Name of a run directory from the moment it is given up: a killed ``clean`` leaves no half of a run."""
+
+_PATTERNS = MappingProxyType({"parts": "part-*.parquet", FOLDER: "attempt-*.parquet"})
+"""Folder of a run directory → the files that runs write into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +134,29 @@ def _judge(run: _Seen, oldest_kept: float, keep: int, *, unfinished: bool) -> Ol
     holder = holder_of(run.path)
     if holder is not None:
         return run.staying(f"running, {holder}")
-    stranger = next((item.name for item in sorted(run.path.iterdir()) if not is_ours(item.name)), None)
     if run.started >= oldest_kept:
         return run.staying(f"one of the newest {keep}" if run.is_finished else "newer than a run that stays")
-    if not run.is_finished and not unfinished:
-        return run.staying("not finished; --unfinished removes it, too")
+    spared = not run.is_finished and not unfinished
+    stranger = _stranger(run.path)
     if stranger is not None:
-        return run.staying(f"holds {stranger}, which no run wrote; move it away")
-    return run.staying("")
+        holds = f"{'not finished, and ' if spared else ''}holds {stranger}, which no run wrote"
+        return run.staying(
+            f"{holds}; move it away, or remove the whole directory yourself: rm -r {quote(str(run.path))}"
+        )
+    return run.staying("not finished; --unfinished removes it, too" if spared else "")
+
+
+def _stranger(run: Path) -> Path | None:
+    """The first thing in a run directory that no run wrote, as seen from there."""
+    for item in sorted(run.iterdir()):
+        pattern = _PATTERNS.get(item.name) if item.is_dir() else None
+        if pattern is None and not is_ours(item.name):
+            return item.relative_to(run)
+        for inner in sorted(item.iterdir()) if pattern is not None else ():
+            is_staged = inner.name.startswith(".") and inner.name.endswith(TEMPORARY_SUFFIX)
+            if inner.is_dir() or not (is_staged or inner.match(pattern)):
+                return inner.relative_to(run)
+    return None
 
 
 def _is_doomed(path: Path) -> bool:

@@ -71,10 +71,31 @@ def test_what_runs_or_holds_other_files_or_is_no_run_stays_with_its_reason(folde
     with locked(folder / "n0"):
         kept = {run.path.name: run.kept for run in old_runs(folder, 0, unfinished=True) if run.kept}
     assert kept["n0"].startswith("running, process ")
-    assert kept["n1"] == "holds report.html, which no run wrote; move it away"
+    assert kept["n1"] == (
+        "holds report.html, which no run wrote; move it away, or remove the whole directory yourself: "
+        f"rm -r {folder}/n1"
+    )
     assert kept["thesis"] == "no run directory"
     assert kept["latest"] == "a link; remove it by hand"
     assert kept["damaged"] == "its run.json cannot be read"
+
+
+@pytest.mark.parametrize("place", ["parts", "decisions", "parts/part-000009.parquet"])
+def test_files_of_others_among_the_parts_keep_a_run_too(folder: Path, place: str) -> None:
+    (folder / "n1" / place).mkdir(parents=True, exist_ok=True)
+    (folder / "n1" / place / "mine.txt").write_text("precious")
+    (folder / "n1" / "parts" / ".part-000002.parquet.tmp").write_text("of a run that was killed")
+    told = called("clean", "--keep", "1", str(folder), "--yes")
+    assert f"kept {folder / 'n1'}: holds {place}" in told.stdout
+    assert (folder / "n1" / place / "mine.txt").read_text() == "precious"
+    assert not (folder / "n0").exists()
+
+
+def test_a_run_that_is_not_finished_and_holds_other_files_is_not_promised_to_go(folder: Path) -> None:
+    (folder / "n2" / "notes.txt").write_text("mine")
+    for unfinished, holds in ((False, "not finished, and holds notes.txt"), (True, "holds notes.txt")):
+        kept = {run.path.name: run.kept for run in old_runs(folder, 1, unfinished=unfinished)}
+        assert kept["n2"].startswith(f"{holds}, which no run wrote; move it away, or remove the whole")
 
 
 def test_only_what_was_announced_is_removed(folder: Path) -> None:
