@@ -68,7 +68,7 @@ def open_native_engine(
             try:
                 with deferring(*UNTOUCHED):
                     from specbatch.engine.open import open_engine  # noqa: PLC0415
-            except (ImportError, OSError, MemoryError) as error:
+            except (ImportError, OSError, MemoryError, RuntimeError) as error:
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 hint = f"{MORE_MEMORY}; if there is enough, the installation is damaged: see specbatch doctor"
                 raise EngineError(f"torch cannot be loaded: {reason}", hint) from error

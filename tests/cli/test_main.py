@@ -123,6 +123,28 @@ def test_only_close_commands_are_suggested(typed: str, told: str) -> None:
     assert f"No such command {typed.rsplit(maxsplit=1)[-1]!r}. {told} " in done.stderr
 
 
+def test_a_torch_that_breaks_while_it_is_imported_is_no_fault_of_the_model(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path / "model", "llama")
+    pq.write_table(pa.table({"prompt": ["x"]}), tmp_path / "t.parquet")
+    broken = tmp_path / "broken" / "torch"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
+    script = (
+        f"import sys\nsys.path.insert(0, {str(broken.parent)!r})\n"
+        "from specbatch.cli.main import main\nmain()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "run", "t.parquet", "--model", "model"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 4
+    assert "error: torch cannot be loaded: operator torchvision::nms does not exist\n" in done.stderr
+    assert "see specbatch doctor" in done.stderr
+
+
 def test_libraries_that_cannot_be_loaded_are_one_line_and_no_usage_error(tmp_path: Path) -> None:
     write_tiny_model(tmp_path, "llama")
     for broken, error in (
