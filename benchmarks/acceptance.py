@@ -21,7 +21,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started by path, not as a module
 from benchmarks.sides import CountingHost, ListFeed
-from benchmarks.workloads import SETS
+from benchmarks.workloads import SETS, those_there
 from specbatch.account import DraftAccount
 from specbatch.config import JobConfig
 from specbatch.models.resolve import resolve_model
@@ -101,9 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table = Table(title=f"{options.model}, up to {options.tokens} tokens per row")
     for name in ("set", "rows", "temperature", "drafts", "tokens/pass", "accepted by depth", "rejected"):
         table.add_column(name, justify="left" if name in ("set", "drafts") else "right")
-    for chosen in options.sets:
-        prompts = SETS[chosen]()[: options.rows]
-        for temperature in options.temperatures if prompts else ():
+    for chosen, available in those_there(options.sets).items():
+        prompts = available[: options.rows]
+        for temperature in options.temperatures:
             params = SamplingParams(max_tokens=options.tokens, temperature=temperature)
             for name in options.guesses:
                 account = count(GUESSES[name], prompts, params, base)

@@ -26,7 +26,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started by path, not as a module
 from benchmarks.acceptance import Guess, tokens_per_pass
 from benchmarks.sides import CountingHost, ListFeed
-from benchmarks.workloads import SETS
+from benchmarks.workloads import SETS, those_there
 from specbatch.account import DraftAccount
 from specbatch.config import JobConfig
 from specbatch.hardware.threads import prepare_environment
@@ -145,7 +145,7 @@ def show(title: str, rounds: Sequence[dict[str, Run]]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the tables; returns 0."""
+    """Print the tables; returns 0, or 1 where none of the sets is there."""
     parser = argparse.ArgumentParser(description="speed of speculation against plain decoding")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--sets", nargs="+", choices=sorted(SETS), default=["heldout", "rewriting"])
@@ -161,11 +161,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     prepare_environment(os.environ)
+    chosen = those_there(options.sets)
+    if not chosen:
+        return 1
     sides = open_all(options)
     params = SamplingParams(max_tokens=options.tokens, temperature=options.temperature)
-    for name in options.sets:
-        for rows in options.rows if SETS[name]() else ():
-            available = SETS[name]()
+    for name, available in chosen.items():
+        for rows in options.rows:
             prompts = [available[i % len(available)] for i in range(max(rows, options.prompts))]
             here = {side: each.with_rows(rows) for side, each in sides.items()}
             title = f"{name}, {rows} in flight, temperature {options.temperature:g}, after the first token"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -39,6 +40,14 @@ SETS: dict[str, Callable[[], list[str]]] = {
     "gsm8k": lambda: public("gsm8k"),
 }
 """Name → prompts."""
+
+
+def those_there(names: Sequence[str]) -> dict[str, list[str]]:
+    """Name → prompts of the sets that are there; stderr tells of the others, and where they were sought."""
+    found = {name: SETS[name]() for name in names}
+    for name in [name for name, prompts in found.items() if not prompts]:
+        print(f"skipped {name}: there is no {PUBLIC / f'{name}.parquet'}", file=sys.stderr)
+    return {name: prompts for name, prompts in found.items() if prompts}
 
 
 def _toml(name: str) -> dict[str, list[str]]:

@@ -5,16 +5,36 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import peers, training_prompts, workloads
+from benchmarks import acceptance, peers, speculation, training_prompts, workloads
 
 
 @pytest.fixture(scope="module")
 def training() -> list[training_prompts.Prompt]:
     return training_prompts.generate(8000, seed=0)
+
+
+@pytest.mark.parametrize("program", [speculation, acceptance])
+def test_prompt_sets_that_are_not_there_are_named_with_the_place_they_were_looked_for(
+    program: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(workloads, "PUBLIC", tmp_path)
+    monkeypatch.setattr(speculation, "prepare_environment", lambda _: None)
+    program.main(["--sets", "gsm8k", "humaneval"])
+    assert capsys.readouterr().err.splitlines() == [
+        f"skipped {name}: there is no {tmp_path / name}.parquet" for name in ("gsm8k", "humaneval")
+    ]
+
+
+def test_the_sets_that_are_there_are_kept() -> None:
+    assert workloads.those_there(["rewriting", "heldout"]) == {
+        "rewriting": workloads.rewriting(),
+        "heldout": workloads.heldout(),
+    }
 
 
 def test_ratio_is_the_median_of_paired_ratios() -> None:
