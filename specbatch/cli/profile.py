@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -68,9 +69,47 @@ def profile(
         raise UsageError(
             f"--plot {plot}: profiles are drawn as .svg", f"use --plot {plot.with_suffix('.svg')}"
         )
+    if plot is not None:
+        _check_plot(plot)
     job = configure(["profile"], {**flags, **_LARGEST})
     found = _profile(job, seconds, force)
     _show(found, plot, as_json)
+
+
+def _check_plot(plot: Path) -> None:
+    """What would keep the picture from being written is told before a minute is spent.
+
+    Raises:
+        UsageError: There is no place for it.
+        StorageError: The disk refuses.
+    """
+    try:
+        if plot.is_dir() or not plot.parent.is_dir():
+            what = "is a folder" if plot.is_dir() else f"cannot be written: there is no folder {plot.parent}"
+            raise UsageError(f"--plot {plot} {what}", "name a file, e.g. --plot profile.svg")
+        was_there = plot.exists()
+        plot.open("a").close()
+        if not was_there:
+            plot.unlink()
+    except OSError as error:
+        what = f"{plot} cannot be written: {error.strerror or error}"
+        raise StorageError(what, "name a file that can be, nothing was measured") from error
+
+
+def _check_cache(directory: Path) -> None:
+    """The same for the profile itself; no folder is made for one that may never be.
+
+    Raises:
+        StorageError: The cache cannot be written.
+    """
+    try:
+        there = next(place for place in (directory, *directory.absolute().parents) if place.exists())
+        TemporaryFile(dir=there).close()
+    except OSError as error:
+        raise StorageError(
+            f"the profile cannot be kept in {directory}: {error.strerror or error}",
+            "set SPECBATCH_CACHE to a directory that can be written; nothing was measured",
+        ) from error
 
 
 def _profile(job: JobConfig, seconds: float, force: bool) -> Found:
@@ -95,6 +134,7 @@ def _profile(job: JobConfig, seconds: float, force: bool) -> Found:
             return found
         if found.reason:
             reporter.message(found.reason)
+        _check_cache(found.path.parent)
         grid = replace(FULL, effort=replace(FULL.effort, seconds=seconds))
         table = measure_costs(subject, grid, Watch(_tenths(reporter)))
         return Found(table, save_profile(table))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from specbatch.engine import profile_grid
 from specbatch.engine.profile_grid import FULL
 from specbatch.errors import ConfigError, ModelError, SpecbatchError, StorageError, UsageError
 from specbatch.hardware.measure import Effort
+from specbatch.report import profile_plot
 from tests.tiny_models import write_tiny_model
 
 
@@ -77,12 +80,49 @@ def test_what_makes_no_sense_is_refused(
     assert not cache.exists()
 
 
-def test_a_picture_that_cannot_be_written_is_an_error_and_the_profile_is_kept(
+@pytest.mark.parametrize(
+    ("plot", "kind", "reason"),
+    [
+        ("nowhere/profile.svg", UsageError, "there is no folder nowhere"),
+        ("folder.svg", UsageError, "is a folder"),
+        (f"{'x' * 300}.svg", StorageError, "File name too long"),
+    ],
+)
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_measured(
+    plot: str, kind: type[SpecbatchError], reason: str, model: Path, cache: Path
+) -> None:
+    Path("folder.svg").mkdir()
+    result = run("--model", str(model), "--plot", plot)
+    assert isinstance(result.exception, kind)
+    assert reason in result.exception.what
+    assert "measuring" not in result.stderr
+    assert not list(cache.glob("*.json"))
+
+
+def test_a_cache_that_cannot_be_written_is_refused_before_anything_is_measured(
     model: Path, cache: Path
 ) -> None:
-    result = run("--model", str(model), "--plot", "nowhere/profile.svg")
+    cache.parent.mkdir()
+    cache.write_text("a file where the folder should be")
+    result = run("--model", str(model))
     assert isinstance(result.exception, StorageError)
+    assert result.exception.what == f"the profile cannot be kept in {cache}: Not a directory"
+    assert "SPECBATCH_CACHE" in result.exception.hint
+    assert "measuring" not in result.stderr
+
+
+def test_a_picture_that_the_disk_refuses_in_the_end_is_an_error_and_the_profile_is_kept(
+    model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(profile_plot, "svg_of", full)
+    result = run("--model", str(model), "--plot", "profile.svg")
+    assert isinstance(result.exception, StorageError)
+    assert "No space left" in result.exception.what
     assert len(list(cache.glob("*.json"))) == 1
+    assert not Path("profile.svg").exists()
 
 
 def test_too_little_memory_is_an_error(model: Path, cache: Path) -> None:
