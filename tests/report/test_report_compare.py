@@ -97,6 +97,31 @@ def test_another_input_and_model_are_told_apart_and_warned_of(nights: Path, tmp_
     assert "only 10, so the interval says little" in shown
 
 
+def test_of_two_rows_no_difference_is_told_from_chance(tmp_path: Path) -> None:
+    first, second = (
+        run_night(job(tmp_path, rows=6, out=tmp_path / name), NightEngine(speed=speed))
+        for name, speed in (("slow", 0.5), ("fast", 2.0))
+    )
+    found = compared(first, second)
+    assert found.tiers["batch"].rows == (2, 2)
+    assert all(change.within_noise is None and change.too_few for change in found.tiers["batch"].changes)
+    changes = {change.name: change for change in found.tiers["all"].changes}
+    assert changes["total s p50"].within_noise is False, "six rows, all of them four times as fast"
+    assert (changes["goodput, tokens/s"].rows, changes["goodput, tokens/s"].within_noise) == ((4, 4), None)
+    page = tmp_path / "page.html"
+    done = called("report", "--compare", str(first), str(second), "--html", str(page))
+    assert done.returncode == 0
+    batch = done.stdout.partition("batch:")[2].partition("interactive:")[0].splitlines()
+    assert [line.split()[-2:] for line in batch if line.startswith("total s")] == [["too", "few"]] * 2
+    assert "batch       beyond noise: too few rows to tell" in done.stdout
+    assert "too few: less than 6 rows have a part in it, too few to tell" in done.stdout
+    tables = [line for line in done.stdout.splitlines() if "compared" not in line and "baseline" not in line]
+    assert max(map(len, tables)) <= 80
+    text = page.read_text("utf-8")
+    assert "What less than 6 rows have a part in is not drawn" in text
+    assert "change-batch" not in text
+
+
 def test_tiers_of_one_run_only_are_named(nights: Path, tmp_path: Path) -> None:
     run_night(job(tmp_path, rows=2))
     found = compared(nights / "night-0", tmp_path / "night-0")

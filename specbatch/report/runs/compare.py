@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +21,29 @@ RESAMPLES = 1000
 FEW = 20
 """Below so many rows a spread is told with a warning."""
 
+TOO_FEW = 6
+"""Fewer rows never tell a difference from chance: if all of five change in one direction, that is a coin
+which falls alike five times, and one in sixteen does (two-sided sign test: 2 / 2**5 > 0.05)."""
+
 _MOST_DRAWS = 2**21
 _LATENCIES = {"queued_s": "queued s", "ttft_s": "TTFT s", "tpot_ms": "TPOT ms", "e2e_s": "total s"}
 Statistic = Callable[[NDArray[np.int64]], Floats]
 """Rows as drawn, ``[draws, rows]``, to one value for each draw, ``[draws]``; NaN where there is none."""
+
+
+class _Number(NamedTuple):
+    """How a number follows from drawn rows, and how many rows have a part in it."""
+
+    of_drawn: Statistic
+    rows: int
+
+
+class _Drawn(NamedTuple):
+    """A number of all rows, of many draws, and how many rows have a part in it."""
+
+    whole: float
+    draws: Floats
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +57,8 @@ class Change:
         difference: Second less first.
         low: Lower end of the 95 % interval of the difference (Efron & Tibshirani 1993, section 13.3).
         high: Upper end.
-        within_noise: Whether 0 is inside; ``None`` where there is no spread.
+        within_noise: Whether 0 is inside; ``None`` where there is no spread, or too few rows for one.
+        rows: That have a part in it, in the first and in the second run.
     """
 
     name: str
@@ -47,6 +68,12 @@ class Change:
     low: float | None
     high: float | None
     within_noise: bool | None
+    rows: tuple[int, int]
+
+    @property
+    def too_few(self) -> bool:
+        """Whether so few rows have a part in it that nobody can tell a difference from chance."""
+        return min(self.rows) < TOO_FEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,35 +160,36 @@ def _same_rows(first: pa.Table, second: pa.Table) -> bool:
     return not indices[0].null_count and bool(indices[0].equals(indices[1]))
 
 
-def _statistics(table: pa.Table, seconds: float) -> dict[str, Statistic]:
+def _statistics(table: pa.Table, seconds: float) -> dict[str, _Number]:
     """What is compared: name → how it follows from drawn rows."""
     met = pc.fill_null(table.column("slo_met").cast(pa.float64()), float("nan")).to_numpy()
     here = ~np.isnan(numbers(table, "e2e_s"))
     tokens = amounts(table, "output_tokens") * here
     good = tokens * (met == 1.0)
-    found: dict[str, Statistic] = {}
-    if not np.isnan(met).all():
-        found["SLO met, share of rows"] = lambda rows: _ratio(
-            np.nan_to_num(met)[rows], (~np.isnan(met))[rows]
-        )
+    found: dict[str, _Number] = {}
+    promised = ~np.isnan(met)
+    if promised.any():
+        found["SLO met, share of rows"] = _quotient(np.nan_to_num(met), promised.astype(np.float64))
         if seconds:
-            found["goodput, tokens/s"] = lambda rows: good[rows].sum(axis=1) / seconds
+            found["goodput, tokens/s"] = _Number(
+                lambda rows: good[rows].sum(axis=1) / seconds, int(promised.sum())
+            )
     if seconds:
-        found["output, tokens/s"] = lambda rows: tokens[rows].sum(axis=1) / seconds
+        found["output, tokens/s"] = _Number(lambda rows: tokens[rows].sum(axis=1) / seconds, int(here.sum()))
     for column, name in _LATENCIES.items():
         for quantile in (50, 95):
             found[f"{name} p{quantile}"] = _quantile(numbers(table, column), quantile / 100)
     verifications, accepted = amounts(table, "verifications"), amounts(table, "accepted")
     if verifications.any():
-        found["tokens per pass"] = lambda rows: 1.0 + _ratio(accepted[rows], verifications[rows])
+        found["tokens per pass"] = _quotient(accepted + verifications, verifications)
     for column, name in (("device_s", "device ms per output token"), ("energy_j", "mJ per output token")):
         if known(table, column):
             found[name] = _quotient(1e3 * amounts(table, column), tokens)
     return found
 
 
-def _quotient(parts: Floats, wholes: Floats) -> Statistic:
-    return lambda rows: _ratio(parts[rows], wholes[rows])
+def _quotient(parts: Floats, wholes: Floats) -> _Number:
+    return _Number(lambda rows: _ratio(parts[rows], wholes[rows]), int((wholes > 0).sum()))
 
 
 def _ratio(parts: NDArray[np.generic], wholes: NDArray[np.generic]) -> Floats:
@@ -170,7 +198,7 @@ def _ratio(parts: NDArray[np.generic], wholes: NDArray[np.generic]) -> Floats:
     return ratio
 
 
-def _quantile(values: Floats, quantile: float) -> Statistic:
+def _quantile(values: Floats, quantile: float) -> _Number:
     """Linear interpolation between ranks, of the rows that have a value."""
 
     def of_drawn(rows: NDArray[np.int64]) -> Floats:
@@ -182,12 +210,10 @@ def _quantile(values: Floats, quantile: float) -> Statistic:
         low, high = drawn[lines, below], drawn[lines, np.minimum(below + 1, np.maximum(last, 0))]
         return np.where(last >= 0, low + (place - below) * (high - low), np.nan)
 
-    return of_drawn
+    return _Number(of_drawn, int((~np.isnan(values)).sum()))
 
 
-def _drawn(
-    side: dict[str, Statistic], rows: int, draw: np.random.Generator
-) -> dict[str, tuple[float, Floats]]:
+def _drawn(side: dict[str, _Number], rows: int, draw: np.random.Generator) -> dict[str, _Drawn]:
     """Each number of all rows, and of many draws of as many."""
     whole = np.arange(rows)[None, :]
     draws = min(RESAMPLES, max(100, 10 * _MOST_DRAWS // max(1, rows)))
@@ -195,19 +221,20 @@ def _drawn(
     found: dict[str, list[Floats]] = {name: [] for name in side}
     for start in range(0, draws if rows > 1 else 0, at_a_time):
         drawn = draw.integers(0, rows, (min(at_a_time, draws - start), rows))
-        for name, statistic in side.items():
-            found[name].append(statistic(drawn))
+        for name, number in side.items():
+            found[name].append(number.of_drawn(drawn))
     return {
-        name: (
-            float(statistic(whole)[0]) if rows else float("nan"),
+        name: _Drawn(
+            float(number.of_drawn(whole)[0]) if rows else float("nan"),
             np.concatenate(found[name]) if found[name] else np.empty(0),
+            number.rows,
         )
-        for name, statistic in side.items()
+        for name, number in side.items()
     }
 
 
-def _change(name: str, sides: Sequence[tuple[float, Floats]]) -> Change:
-    (first, first_draws), (second, second_draws) = sides
+def _change(name: str, sides: Sequence[_Drawn]) -> Change:
+    (first, first_draws, here), (second, second_draws, there) = sides
     count = min(len(first_draws), len(second_draws))
     between = second_draws[:count] - first_draws[:count]
     between = between[~np.isnan(between)]
@@ -219,5 +246,8 @@ def _change(name: str, sides: Sequence[tuple[float, Floats]]) -> Change:
         difference=None if np.isnan(first - second) else second - first,
         low=low,
         high=high,
-        within_noise=None if low is None or high is None else low <= 0.0 <= high,
+        within_noise=None
+        if low is None or high is None or min(here, there) < TOO_FEW
+        else low <= 0.0 <= high,
+        rows=(here, there),
     )

@@ -10,7 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from specbatch.report.page import Page
-from specbatch.report.runs.compare import FEW, Change, Comparison, TierChange
+from specbatch.report.runs.compare import FEW, TOO_FEW, Change, Comparison, TierChange
 from specbatch.report.runs.names import shortened, split_shared
 from specbatch.report.runs.show import moment
 from specbatch.report.runs.tables import NONE, WIDE, grid, number, percent
@@ -48,18 +48,23 @@ def print_comparison(comparison: Comparison, stream: TextIO | None = None, width
         page.console.print(_changes(name, tier))
     page.blank()
     for name, text in beyond_noise(comparison):
-        page.fact(name, text)
+        page.fact(name, f"beyond noise: {text}")
     page.fact("spread", comparison.method)
     page.fact("noise", "yes: 0 lies within the 95 % interval, so B may be no different from A")
+    if any(change.too_few for tier in comparison.tiers.values() for change in tier.changes):
+        page.fact("", f"too few: less than {TOO_FEW} rows have a part in it, too few to tell")
 
 
 def beyond_noise(comparison: Comparison) -> list[tuple[str, str]]:
     """Tier → what is more than chance in it."""
-    told = {
-        name: [_shift(change) for change in tier.changes if change.within_noise is False]
-        for name, tier in comparison.tiers.items()
-    }
-    return [(name, f"beyond noise: {', '.join(found) or 'nothing'}") for name, found in told.items()]
+    return [(name, _beyond(tier)) for name, tier in comparison.tiers.items()]
+
+
+def _beyond(tier: TierChange) -> str:
+    found = [_shift(change) for change in tier.changes if change.within_noise is False]
+    if tier.changes and all(change.too_few for change in tier.changes):
+        return "too few rows to tell"
+    return ", ".join(found) or "nothing"
 
 
 def _shift(change: Change) -> str:
@@ -79,7 +84,7 @@ def _changes(name: str, tier: TierChange) -> Table:
 
 
 def _cells(change: Change) -> list[str]:
-    noise = {None: NONE, True: "yes", False: "no"}[change.within_noise]
+    noise = "too few" if change.too_few else {None: NONE, True: "yes", False: "no"}[change.within_noise]
     interval = NONE
     if change.low is not None and change.high is not None:
         interval = f"{_signed(change.low)} to {_signed(change.high)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specbatch.report.runs.compare import FEW, Change, Comparison, TierChange
+from specbatch.report.runs.compare import FEW, TOO_FEW, Change, Comparison, TierChange
 from specbatch.report.runs.html.charts import Frame, curves, intervals
 from specbatch.report.runs.html.elements import document, figures, notes, paragraph, section, table
 from specbatch.report.runs.show import moment
@@ -21,7 +21,7 @@ def comparison_page(comparison: Comparison) -> str:
     if not comparison.comparable:
         different = ", ".join(each.what for each in comparison.unlike if each.matters)
         warning = [f"Not the same job ({different}): differences are not what a policy or a machine changes."]
-    beyond = [[name, text.partition(": ")[2]] for name, text in beyond_noise(comparison)]
+    beyond = [[name, text] for name, text in beyond_noise(comparison)]
     unlike = [[each.what, each.first, each.second] for each in comparison.unlike]
     return document(
         f"{first} and {second}: specbatch report",
@@ -49,6 +49,8 @@ def _tier(name: str, tier: TierChange) -> str:
     paired = "the same rows of both" if tier.paired else "other rows in each"
     few = f" With {min(tier.rows)} rows the interval says little." if min(tier.rows) < FEW else ""
     caption = f"Dots: difference; lines: 95 % interval, drawn over {paired}. Grey: within noise.{few}"
+    if any(change.too_few for change in tier.changes):
+        caption += f" What less than {TOO_FEW} rows have a part in is not drawn: too few to tell."
     lines = [[change.name, *_cells(change)] for change in tier.changes]
     headings = ("", "A", "B", "B - A", "95 % interval", "noise")
     rows = f"{count(tier.rows[0])} and {count(tier.rows[1])} rows"
@@ -61,14 +63,20 @@ def _tier(name: str, tier: TierChange) -> str:
 
 def _relative(change: Change) -> tuple[str, float, float, float] | None:
     """Name, difference and its interval as shares of the baseline."""
-    if not change.first or change.difference is None or change.low is None or change.high is None:
+    if (
+        change.too_few
+        or not change.first
+        or change.difference is None
+        or change.low is None
+        or change.high is None
+    ):
         return None
     size = abs(change.first)
     return change.name, change.difference / size, change.low / size, change.high / size
 
 
 def _cells(change: Change) -> list[str]:
-    noise = {None: NONE, True: "within", False: "no"}[change.within_noise]
+    noise = "too few" if change.too_few else {None: NONE, True: "within", False: "no"}[change.within_noise]
     interval = NONE
     if change.low is not None and change.high is not None:
         interval = f"{number(change.low)} to {number(change.high)}"
