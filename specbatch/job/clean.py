@@ -152,11 +152,17 @@ def _stranger(run: Path) -> Path | None:
         pattern = _PATTERNS.get(item.name) if item.is_dir() else None
         if pattern is None and not is_ours(item.name):
             return item.relative_to(run)
-        for inner in sorted(item.iterdir()) if pattern is not None else ():
-            is_staged = inner.name.startswith(".") and inner.name.endswith(TEMPORARY_SUFFIX)
-            if inner.is_dir() or not (is_staged or inner.match(pattern)):
-                return inner.relative_to(run)
+        if pattern is not None:
+            inside = (inner for inner in sorted(item.iterdir()) if not _is_part(inner, pattern))
+            stranger = next(inside, None)
+            if stranger is not None:
+                return stranger.relative_to(run)
     return None
+
+
+def _is_part(path: Path, pattern: str) -> bool:
+    is_staged = path.name.startswith(".") and path.name.endswith(TEMPORARY_SUFFIX)
+    return not path.is_dir() and (is_staged or path.match(pattern))
 
 
 def _is_doomed(path: Path) -> bool:
