@@ -102,7 +102,7 @@ class Tier(BaseModel):
         Annotated[Number, Field(gt=0, description="a row that has waited so many seconds goes next")] | None
     ) = None
     share: (
-        Annotated[Number, Field(gt=0, le=1, description="part of the verified tokens that is guaranteed")]
+        Annotated[Number, Field(gt=0, le=1, description="part of the computed tokens that is guaranteed")]
         | None
     ) = None
 
@@ -115,7 +115,7 @@ class Owner(BaseModel):
     tiers: (
         Annotated[Strings, Field(description="tiers that the owner's rows may use; default: all")] | None
     ) = None
-    quota: Annotated[Positive, Field(description="verified tokens per run, then the default tier")] | None = (
+    quota: Annotated[Positive, Field(description="computed tokens per run, then the default tier")] | None = (
         None
     )
 

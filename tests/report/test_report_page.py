@@ -78,11 +78,22 @@ def test_the_page_of_a_run_has_every_plot(pages: dict[str, Path]) -> None:
         "Output tokens/s",
         "Computation, GFLOP/s",
         "Rows by how they are decoded",
-        "Verified tokens by tier",
+        "Computed tokens by tier",
         "Where the engine's seconds went",
     ]
     assert text.count("SLO interactive") == 2
     assert "SLO standard" in text
+
+
+@pytest.mark.parametrize("heading", ["tier", "owner"])
+def test_what_budgets_count_is_not_called_as_the_column_of_drafted_tokens(
+    pages: dict[str, Path], nights: Path, heading: str
+) -> None:
+    text = pages["run"].read_text("utf-8") + called("report", str(nights / "night-0"), COLUMNS="80").stdout
+    assert "verified<" not in text
+    assert re.search(rf"^{heading} .* computed ", text, re.MULTILINE)
+    words = "drafted tokens that the model verified, and one more for each verification"
+    assert " ".join(text.split()).count(words) == 3
 
 
 def test_dots_of_the_trend_are_named_by_run(pages: dict[str, Path]) -> None:

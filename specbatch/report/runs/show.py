@@ -12,7 +12,7 @@ from specbatch.report.runs.check import Check
 from specbatch.report.runs.fates import FATES
 from specbatch.report.runs.figures import RunReport
 from specbatch.report.runs.promises import ALL
-from specbatch.report.runs.tables import costs, drafts, owners, promises, shares
+from specbatch.report.runs.tables import COMPUTED, costs, drafts, owners, promises, shares
 from specbatch.report.terminal import latency_table, print_failures
 from specbatch.report.words import count, significant, size
 from specbatch.rows import Status
@@ -62,6 +62,8 @@ def print_report(report: RunReport, stream: TextIO | None = None, width: int | N
         page.blank()
         page.console.print(owners(report, page.console.width))
     page.blank()
+    if len(report.promises) > 2 or report.owners:
+        page.fact("computed", f"{COMPUTED}: what shares and quotas count")
     for name, text in [*_efficiency(report), *_controller(report), *_calibrated(report), *_machine(report)]:
         page.fact(name, text)
 

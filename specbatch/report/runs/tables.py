@@ -11,6 +11,8 @@ from specbatch.report.words import count, significant
 
 WIDE = 100
 NONE = "-"
+COMPUTED = "drafted tokens that the model verified, and one more for each verification"
+"""Computed tokens: what budgets and quotas count. In the results, ``verified`` means drafted tokens only."""
 
 
 def grid(title: str, first: str, *headings: str) -> Table:
@@ -118,9 +120,9 @@ def costs(report: RunReport, width: int) -> Table:
 
 
 def shares(report: RunReport) -> Table:
-    """Verified tokens by tier, and what was due to tiers with a guaranteed share."""
+    """Computed tokens by tier, and what was due to tiers with a guaranteed share."""
     due = report.summary["shares"]
-    table = grid("Share of the verification budget", "tier", "verified", "of all", "due", "had", "had / due")
+    table = grid("Share of the verification budget", "tier", "computed", "of all", "due", "had", "had / due")
     total = report.promises[ALL].verified_tokens
     for name in tier_names(report):
         mine = report.promises[name].verified_tokens
@@ -137,7 +139,7 @@ def owners(report: RunReport, width: int) -> Table:
     """Use by owner and tier, against quotas."""
     wide = ("joules",) if width >= WIDE else ()
     table = grid(
-        *("Use by owner", "owner", "tier", "rows", "output", "verified", "device s", *wide, "quota", "used")
+        *("Use by owner", "owner", "tier", "rows", "output", "computed", "device s", *wide, "quota", "used")
     )
     table.columns[1].justify = "left"
     for account in report.owners:

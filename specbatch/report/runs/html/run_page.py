@@ -12,7 +12,7 @@ from specbatch.report.runs.html.time_charts import time_charts
 from specbatch.report.runs.promises import ALL
 from specbatch.report.runs.record import RunRecord
 from specbatch.report.runs.show import energy_in_words, moment, rows, state
-from specbatch.report.runs.tables import NONE, large, number, percent, tier_names
+from specbatch.report.runs.tables import COMPUTED, NONE, large, number, percent, tier_names
 from specbatch.report.summary import LATENCIES, QUANTILES
 from specbatch.report.words import count, size
 
@@ -219,9 +219,9 @@ def _shares(report: RunReport) -> str:
         if fairness is None
         else f" Fairness (Jain's index of had / due over tiers with a share): {fairness:.3f}."
     )
-    told = f"Due is a tier's guaranteed share while it had rows.{jain}"
+    told = f"Computed: {COMPUTED}. Due is a tier's guaranteed share while it had rows.{jain}"
     return table(
-        "Verified tokens by tier", ("tier", "verified", "of all", "due", "had", "had / due"), lines
+        "Computed tokens by tier", ("tier", "computed", "of all", "due", "had", "had / due"), lines
     ) + paragraph(told, "dim")
 
 
@@ -241,7 +241,7 @@ def _owners(report: RunReport) -> str:
                     *((quota, percent(account.of_quota)) if last else ("", "")),
                 ]
             )
-    headings = ("owner", "tier", "rows", "output", "verified", "device s", "joules", "quota", "used")
+    headings = ("owner", "tier", "rows", "output", "computed", "device s", "joules", "quota", "used")
     return table("Use by owner and tier", headings, lines, words=2)
 
 

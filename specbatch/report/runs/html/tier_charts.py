@@ -7,7 +7,7 @@ from specbatch.report.runs.figures import RunReport
 from specbatch.report.runs.html.charts import Bar, Frame, bars, ecdf
 from specbatch.report.runs.promises import ALL
 from specbatch.report.runs.record import RunRecord
-from specbatch.report.runs.tables import number, percent, tier_names
+from specbatch.report.runs.tables import COMPUTED, number, percent, tier_names
 from specbatch.report.words import count, significant
 
 Drawn = list[tuple[str, str]]
@@ -88,7 +88,7 @@ def promise_charts(report: RunReport) -> Drawn:
 
 
 def share_charts(report: RunReport) -> Drawn:
-    """Verified tokens by tier, with what was due."""
+    """Computed tokens by tier, with what was due."""
     names = [name for name in tier_names(report) if name != ALL]
     total = sum(report.promises[name].verified_tokens for name in names)
     if len(names) < 2 or not total:
@@ -105,10 +105,10 @@ def share_charts(report: RunReport) -> Drawn:
         for name in names
     ]
     told = ", ".join(f"{row.label}: {row.tail}" for row in rows)
-    frame = Frame("shares", "Verified tokens by tier", told, "tokens")
+    frame = Frame("shares", "Computed tokens by tier", told, "tokens")
     return [
         (
-            bars(frame, ("verified",), rows),
-            "The budget of target passes. A line across: the guaranteed share.",
+            bars(frame, ("computed",), rows),
+            f"The budget of target passes: {COMPUTED}. A line across: the guaranteed share.",
         )
     ]
