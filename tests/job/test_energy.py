@@ -133,16 +133,17 @@ def test_a_measured_run_is_attributed_to_the_last_joule(folder: Path) -> None:
 
 
 def test_attempts_add_up_and_lost_work_is_named(folder: Path) -> None:
-    config = job(folder, "resumed", limit=2)
+    long = {"max_tokens": 100}  # a meter is read every 20 ms: an attempt that is over before has no shares
+    config = job(folder, "resumed", limit=2, **long)
     first = run(config, SteadyMeter())["energy"]
-    config = job(folder, "resumed")
+    config = job(folder, "resumed", **long)
     whole = run(config, SteadyMeter(watts=200.0))
     energy, found = whole["energy"], rows(config)
     assert energy["joules"] > first["joules"]
     assert whole["time"]["attempts"] == 2
     assert total(found, "energy_j") + energy["idle_joules"] == pytest.approx(energy["joules"], rel=1e-9)
     assert energy["attributed_joules"] > first["attributed_joules"]
-    fewer = run(job(folder, "resumed", limit=1), SteadyMeter())["energy"]
+    fewer = run(job(folder, "resumed", limit=1, **long), SteadyMeter())["energy"]
     assert fewer["joules"] == energy["joules"], "nothing was computed"
     assert fewer["lost_joules"] == pytest.approx(
         energy["attributed_joules"] - fewer["attributed_joules"], rel=1e-6
