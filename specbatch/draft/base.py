@@ -30,12 +30,14 @@ class TreeShape:
         nodes: Nodes that will be verified, the root not counted; at least 1. A drafter may return
             more candidates: which of them are verified is the policy's choice.
         free: No pass of a draft model may be spent on it.
+        least: A drafter may end a chain behind a token whose whole path it finds less likely than this.
     """
 
     levels: int
     width: int
     nodes: int
     free: bool = False
+    least: float = 0.0
 
     def __post_init__(self) -> None:
         if min(self.levels, self.width, self.nodes) < 1:

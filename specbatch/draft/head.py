@@ -20,7 +20,7 @@ from torch import Tensor
 
 from specbatch.cache import KVStore
 from specbatch.draft.base import Draft, DraftRequest, Observed
-from specbatch.draft.head_chain import chain_levels
+from specbatch.draft.head_chain import NOT_DRAFTED, chain_levels, read_chain
 from specbatch.draft.head_entries import Entries, PageTable
 from specbatch.draft.head_growth import Growth, drafted_levels
 from specbatch.draft.head_memory import FeatureMemory
@@ -164,14 +164,12 @@ class HeadDrafter:
         drafts = {}
         for i, growth in enumerate(growths):
             self._memory.mark_stored(growth.row)
-            for depth in range(1, growth.levels):
-                growth.charge_nodes(self._runner.config, 1, depth)
             places = [start + i for start in starts[: growth.levels]]
-            tokens = [ids[place] for place in places]
-            tree = None
-            if min(tokens) >= 0:
-                tree = TokenTree.chain(growth.token, tokens, [log_probs[place] for place in places])
-            drafts[growth.row] = self._finish(growth, tree, sum(token >= 0 for token in tokens))
+            made = [(ids[place], log_probs[place]) for place in places if ids[place] != NOT_DRAFTED]
+            for depth in range(1, len(made)):
+                growth.charge_nodes(self._runner.config, 1, depth)
+            produced = sum(token >= 0 for token, _ in made)
+            drafts[growth.row] = self._finish(growth, read_chain(growth, made), produced)
         return drafts
 
     def _draft_trees(self, requests: Sequence[DraftRequest]) -> dict[Row, Draft]:

@@ -4,13 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specbatch_kernels.cpu import ChainLevels
+from specbatch_kernels.cpu import NOT_DRAFTED, ChainLevels
 
 from specbatch.draft.head_entries import Entries, PageTable
 from specbatch.draft.head_growth import Growth
-from specbatch.tensors import int32s
+from specbatch.tensors import float64s, int32s
+from specbatch.tree import TokenTree
+
+__all__ = ["NOT_DRAFTED", "chain_levels", "read_chain"]
 
 _UNKNOWN = -1
+
+
+def read_chain(growth: Growth, made: Sequence[tuple[int, float]]) -> TokenTree | None:
+    """A row's chain, up to the first token whose path is less likely than the row asked for.
+
+    Rows that draft together are computed as deep as any of them goes: what a row proposes does not
+    depend on its company.
+
+    Args:
+        growth: The row.
+        made: Token and log probability of each level that was computed.
+
+    Returns:
+        ``None`` where the head's output was not finite.
+    """
+    if min(token for token, _ in made) < 0:
+        return None
+    tokens, log_probs, path = [], [], 0.0
+    for token, log_prob in made:
+        tokens.append(token)
+        log_probs.append(log_prob)
+        path += log_prob
+        if path < growth.least:
+            break
+    return TokenTree.chain(growth.token, tokens, log_probs)
 
 
 def chain_levels(growths: Sequence[Growth], table: PageTable) -> ChainLevels:
@@ -37,4 +65,5 @@ def chain_levels(growths: Sequence[Growth], table: PageTable) -> ChainLevels:
         context_len=int32s(nodes.contexts),
         extra_offsets=int32s(offsets),
         extra_positions=int32s(nodes.extras),
+        least=float64s([growth.least for growth in growths]),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from specbatch.draft.base import DraftRequest, TreeShape
@@ -40,6 +42,7 @@ class Growth:
         levels: Those that can be drafted.
         committed: Tokens of the row.
         token: The last of them.
+        least: Log of the probability of a path below which a chain need not go on.
         place: Row position at which the next expanded node is stored.
         failed: The head's output was not finite.
         passes: Passes the row took part in.
@@ -52,6 +55,7 @@ class Growth:
         self.temperature = request.row.prompt.params.temperature
         self.failed, self.passes, self.flops = False, 0, 0.0
         self.levels, self.committed = levels, request.row.committed
+        self.least = math.log(request.shape.least) if request.shape.least > 0.0 else -math.inf
         self.place = max(len(request.row.pages) * page_size, self.committed)
         self._stream = request.stream
         shape = TreeShape(levels, request.shape.width, request.shape.nodes)

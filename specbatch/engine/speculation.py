@@ -158,8 +158,8 @@ class Speculator:
         behind = [request.row.committed - self._known.get(request.row, 0) for request in paid]
         self._known.update((request.row, request.row.committed) for request in paid)
         if paid and max(behind) <= _BEHIND:
-            shapes = [request.shape for request in paid]
-            self.spent = len(paid), max(s.width for s in shapes), max(s.levels for s in shapes)
+            levels = max(min(r.shape.levels, d.passes) for r, d in zip(requests, drafts, strict=True))
+            self.spent = len(paid), max(request.shape.width for request in paid), levels
         unknown = (np.zeros(len(draft.tree), dtype=np.int64) for draft in drafts)
         sources = [
             none if draft.sources is None else draft.sources

@@ -43,7 +43,7 @@ class CorrectedCosts:
         """
         self.verify.observe(self.table.step_s(*work), real)
 
-    def observe_draft(self, work: tuple[int, int, int], real: float) -> None:
+    def observe_draft(self, work: tuple[int, int, float], real: float) -> None:
         """Learn from a draft.
 
         Args:
@@ -64,7 +64,7 @@ class CorrectedCosts:
         """See :meth:`CostTable.draft_s`."""
         return self.draft.factor * self.table.draft_s(rows, width)
 
-    def draft_tree_s(self, rows: int, width: int, levels: int) -> float:
+    def draft_tree_s(self, rows: int, width: int, levels: float) -> float:
         """See :meth:`CostTable.draft_tree_s`."""
         return self.draft.factor * self.table.draft_tree_s(rows, width, levels)
 

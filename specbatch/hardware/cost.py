@@ -74,7 +74,7 @@ class Costs(Protocol):
         """Seconds of one more draft level."""
         ...
 
-    def draft_tree_s(self, rows: int, width: int, levels: int) -> float:
+    def draft_tree_s(self, rows: int, width: int, levels: float) -> float:
         """Seconds of drafting whole trees."""
         ...
 
@@ -168,7 +168,7 @@ class CostTable:
         """
         return self._level.at(rows, width) if rows else 0.0
 
-    def draft_tree_s(self, rows: int, width: int, levels: int) -> float:
+    def draft_tree_s(self, rows: int, width: int, levels: float) -> float:
         """Seconds of drafting ``rows`` trees of ``levels`` levels, catching up included.
 
         Raises:

@@ -154,7 +154,7 @@ class AutoPolicy(CostedPolicy):
             self._asked = self._steps
         shapes: list[TreeShape | None] = []
         for row in view.rows:
-            own = bounded(shape, row) if shape is not None and row in gaining else None
+            own = self._stopping.of(shape, row) if shape is not None and row in gaining else None
             if own is None and (asking or row in gaining or row in self._lucky):
                 own = self._own_free(row)
             shapes.append(own)
@@ -249,7 +249,7 @@ class AutoPolicy(CostedPolicy):
         if shape is None:
             return [self._own_free(row) for row in rows]
         return [
-            (bounded(shape, row) if row in crowd.hurried or not choice.urgent_only else None)
+            (self._stopping.of(shape, row) if row in crowd.hurried or not choice.urgent_only else None)
             or self._own_free(row)
             for row in rows
         ]

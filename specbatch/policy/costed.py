@@ -17,6 +17,7 @@ from specbatch.policy.forest import Drafts, Floats
 from specbatch.policy.lengths import LengthModel
 from specbatch.policy.need import NONE, Need, need_of, promises
 from specbatch.policy.selection import select
+from specbatch.policy.stopping import Stopping
 from specbatch.rows import Row
 from specbatch.tree import TokenTree
 from specbatch.work import Work
@@ -78,6 +79,7 @@ class CostedPolicy:
         self._calibration, self._n_max = instruments.calibration, n_max
         self._costs, self.notice = _usable(instruments)
         self._power = instruments.power
+        self._stopping = Stopping(largest.levels)
         self._decisions: dict[Row, Decision] = {}
         self._needs: tuple[float, dict[Row, Need]] = (0.0, {})
 
@@ -110,6 +112,7 @@ class CostedPolicy:
             self.learn_nothing(drafts.rows, shapes)
             return list(drafts.trees)
         conditional = self._calibration.conditional(drafts)
+        self._stopping.learn(shapes, drafts.trees)
         self.learn(drafts, conditional, shapes)
         f = bounded_paths(drafts, conditional, shapes)
         here = {row: i for i, row in enumerate(drafts.rows)}
@@ -151,9 +154,8 @@ class CostedPolicy:
         paid = [shape for shape in shapes if not shape.free]
         if not paid:
             return 0.0
-        return costs.draft_tree_s(
-            len(paid), max(shape.width for shape in paid), max(shape.levels for shape in paid)
-        )
+        levels = max(self._stopping.levels(shape) for shape in paid)
+        return costs.draft_tree_s(len(paid), max(shape.width for shape in paid), levels)
 
     def ended(self, row: Row) -> None:
         """A row has left the engine."""

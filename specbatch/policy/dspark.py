@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specbatch.draft.base import TreeShape
 from specbatch.hardware.cost import Costs
-from specbatch.policy.base import StepView, bounded
+from specbatch.policy.base import StepView
 from specbatch.policy.costed import CostedPolicy
 
 
@@ -20,4 +20,4 @@ class DsparkPolicy(CostedPolicy):
     def wanted(self, view: StepView, costs: Costs) -> list[TreeShape | None]:
         """Chains as deep as allowed."""
         levels = self.largest.levels
-        return [bounded(TreeShape(levels, 1, levels), row) for row in view.rows]
+        return [self._stopping.of(TreeShape(levels, 1, levels), row) for row in view.rows]

@@ -73,6 +73,29 @@ def test_chains_of_different_lengths_equal_chains_drafted_alone() -> None:
     assert [draft.flops for draft in drafts] == [draft.flops for draft in alone]
 
 
+@pytest.mark.parametrize("kind", list(RUNNERS))
+def test_a_chain_ends_where_it_has_become_unlikely_whoever_drafts_beside_it(kind: str) -> None:
+    world = World(RUNNERS[kind](CONFIG))
+    rows = [world.start(prompt(4 + 3 * i, i)) for i in range(3)]
+    for row in rows:
+        world.prefill(row)
+    whole = [draft.tree for draft in world.propose(*((row, TreeShape(6, 1, 6)) for row in rows))]
+    paths = [np.exp(tree.path_log_probs[1:]).tolist() for tree in whole]
+    for least in (0.5 * (paths[0][1] + paths[0][2]), 0.5 * (paths[1][0] + paths[1][1]), 1.0, 1e-300):
+        wanted = [next((d for d, f in enumerate(path, 1) if f < least), 6) for path in paths]
+        shape = TreeShape(6, 1, 6, least=least)
+        drafts = world.propose(*((row, shape) for row in rows))
+        for row, tree, draft, depth in zip(rows, whole, drafts, wanted, strict=True):
+            (alone,) = world.propose((row, shape))
+            assert (alone.passes, alone.discarded) == (depth, 0)
+            assert draft.passes == max(wanted), "together as deep as the deepest"
+            assert draft.tree.size + draft.discarded == max(wanted)
+            for found in (draft.tree, alone.tree):
+                assert found.tokens.tolist() == tree.first(depth).tokens.tolist()
+                np.testing.assert_allclose(found.log_probs, tree.first(depth).log_probs, rtol=1e-4)
+                assert kind == "torch" or found == tree.first(depth), "to the bit"
+
+
 def test_few_scratch_pages_split_the_batch_and_change_nothing() -> None:
     roomy, tight = World(compiled(CONFIG)), World(compiled(CONFIG), scratch_pages=4)
     found = []

@@ -134,8 +134,7 @@ def test_a_measured_run_is_attributed_to_the_last_joule(folder: Path) -> None:
 
 def test_attempts_add_up_and_lost_work_is_named(folder: Path) -> None:
     long = {"max_tokens": 100}  # a meter is read every 20 ms: an attempt that is over before has no shares
-    config = job(folder, "resumed", limit=2, **long)
-    first = run(config, SteadyMeter())["energy"]
+    first = run(job(folder, "resumed", limit=2, **long), SteadyMeter())["energy"]
     config = job(folder, "resumed", **long)
     whole = run(config, SteadyMeter(watts=200.0))
     energy, found = whole["energy"], rows(config)

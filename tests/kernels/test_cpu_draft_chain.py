@@ -14,6 +14,7 @@ if not cpu.available():
     pytest.skip(cpu.unavailable_reason(), allow_module_level=True)
 
 from specbatch_kernels.cpu import (  # noqa: E402
+    NOT_DRAFTED,
     ChainLevels,
     DraftBatch,
     DraftOutputs,
@@ -40,7 +41,7 @@ SCRATCH = 28
 """Row position behind the text from which the nodes of a chain are stored, one every other place."""
 
 
-def make_chain(lengths: list[int], depths: list[int]) -> DraftBatch:
+def make_chain(lengths: list[int], depths: list[int], least: float = -torch.inf) -> DraftBatch:
     """Rows with so many entries of text; each then drafts so deep, no row deeper than the one before."""
     batch = make_batch([(row, 0, length) for row, length in enumerate(lengths)])
     counts = tuple(sum(depth > level for depth in depths) for level in range(1, max(depths)))
@@ -62,6 +63,7 @@ def make_chain(lengths: list[int], depths: list[int]) -> DraftBatch:
         context_len=torch.tensor([lengths[row] for row, _ in spots], dtype=torch.int32),
         extra_offsets=torch.tensor(offsets, dtype=torch.int32),
         extra_positions=torch.tensor(extras, dtype=torch.int32),
+        least=torch.full((len(lengths),), least, dtype=torch.float64),
     )
     return replace(batch, wanted=torch.tensor(lengths).cumsum(0) - 1, chain=chain)
 
@@ -185,3 +187,37 @@ def test_a_chain_has_one_candidate_per_entry_and_hands_out_no_logits() -> None:
             draft_pass(head, batch, make_cache(), replace(wide, logits=None), pool)
         with pytest.raises(ValueError, match="logits of a chain"):
             draft_pass(head, batch, make_cache(), wide, pool)
+
+
+@given(
+    shapes=st.lists(st.tuples(st.integers(1, 7), st.integers(1, 5)), min_size=1, max_size=4),
+    least=st.floats(-30.0, 0.0),
+    heat=st.sampled_from([0.0, 1.1]),
+    workers=st.sampled_from([1, 2]),
+)
+@settings(max_examples=40, deadline=None)
+def test_no_pass_is_made_once_all_paths_are_unlikely(
+    shapes: list[tuple[int, int]], least: float, heat: float, workers: int
+) -> None:
+    shapes = sorted(shapes, key=lambda shape: -shape[1])
+    lengths, depths = [s[0] for s in shapes], [s[1] for s in shapes]
+    head, batch = make_head(*KINDS[0]), make_chain(lengths, depths, least)
+    assert batch.chain is not None
+    with ThreadPool(workers) as pool:
+        short, whole = outputs_for(batch, heat), outputs_for(batch, heat)
+        draft_pass(head, batch, make_cache(), short, pool)
+        draft_pass(head, make_chain(lengths, depths), make_cache(), whole, pool)
+    twin = outputs_for(batch, heat)
+    draft_pass_reference(head, batch, make_cache(), twin, None)
+    made, paths = len(lengths), torch.zeros(len(lengths), dtype=torch.float64)
+    before = whole.log_probs[:made, 0]
+    for count in batch.chain.counts:
+        paths = paths[:count] + before[:count]
+        if bool((paths < least).all()):
+            break
+        before = whole.log_probs[made : made + count, 0]
+        made += count
+    assert torch.equal(short.ids[:made], whole.ids[:made])
+    assert torch.equal(short.log_probs[:made], whole.log_probs[:made])
+    assert (short.ids[made:] == NOT_DRAFTED).all()
+    assert (short.ids == NOT_DRAFTED).tolist() == (twin.ids == NOT_DRAFTED).tolist()

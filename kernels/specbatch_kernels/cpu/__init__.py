@@ -15,7 +15,7 @@ from specbatch_kernels.cpu.decoder import (
     decoder_pass_reference,
 )
 from specbatch_kernels.cpu.draft import draft_pass, draft_pass_dense, draft_pass_reference
-from specbatch_kernels.cpu.draft_batch import ChainLevels, DraftBatch, DraftOutputs
+from specbatch_kernels.cpu.draft_batch import NOT_DRAFTED, ChainLevels, DraftBatch, DraftOutputs
 from specbatch_kernels.cpu.draft_head import DenseHead, HeadMatrices, HeadParts, PackedHead
 from specbatch_kernels.cpu.linear import (
     gated_linear,
@@ -41,6 +41,7 @@ from specbatch_kernels.cpu.rotary import Placement, Rotary, rotate_and_store, ro
 from specbatch_kernels.cpu.sampling import SamplingRow, sample, sample_reference
 
 __all__ = [
+    "NOT_DRAFTED",
     "AttentionKeys",
     "ChainLevels",
     "DecoderBatch",

@@ -15,7 +15,7 @@ from torch.nn.functional import silu
 
 from specbatch_kernels.cpu import native
 from specbatch_kernels.cpu.attention import AttentionKeys, KvCache, paged_attention_reference
-from specbatch_kernels.cpu.draft_batch import ChainLevels, DraftBatch, DraftOutputs
+from specbatch_kernels.cpu.draft_batch import NOT_DRAFTED, ChainLevels, DraftBatch, DraftOutputs
 from specbatch_kernels.cpu.draft_head import DenseHead, HeadParts, PackedHead
 from specbatch_kernels.cpu.norm import RmsNorm, rms_norm_reference
 from specbatch_kernels.cpu.pool import ThreadPool
@@ -71,7 +71,7 @@ def draft_pass(
             native.address("v", cache.v, torch.float32, tuple(cache.k.shape)),
         ),
         _output_addresses(head, outputs, batch.predictions),
-        _chain_addresses(batch.chain, counts),
+        _chain_addresses(batch.chain, counts, wanted),
     )
 
 
@@ -103,9 +103,9 @@ def _output_addresses(head: PackedHead, outputs: DraftOutputs, wanted: int) -> t
     )
 
 
-def _chain_addresses(chain: ChainLevels | None, counts: torch.Tensor) -> tuple[int, ...]:
+def _chain_addresses(chain: ChainLevels | None, counts: torch.Tensor, wanted: int) -> tuple[int, ...]:
     if chain is None:
-        return (0,) * 9
+        return (0,) * 10
     size, levels = chain.size, len(chain.counts)
     i32 = torch.int32
     return (
@@ -116,6 +116,7 @@ def _chain_addresses(chain: ChainLevels | None, counts: torch.Tensor) -> tuple[i
         native.address("chain context_len", chain.context_len, i32, (size,)),
         native.address("chain extra_offsets", chain.extra_offsets, i32, (size + levels,)),
         native.address("chain extra_positions", chain.extra_positions, i32, (None,)),
+        native.address("chain least", chain.least, torch.float64, (wanted,)),
         levels,
         chain.extra_positions.numel(),
     )
@@ -135,9 +136,15 @@ def draft_pass_dense(head: DenseHead, batch: DraftBatch, cache: KvCache, outputs
         return
     counts = (len(batch.wanted), *batch.chain.counts)
     ends = [0, *accumulate(counts)]
-    before = None
+    before, paths = None, torch.zeros(len(batch.wanted), dtype=torch.float64)
     for level, (start, end) in enumerate(pairwise(ends)):
         part = _rows(outputs, slice(start, end))
+        if before is not None:
+            paths = paths[: end - start] + before.log_probs[: end - start, 0]
+            if bool((paths < batch.chain.least[: end - start]).all()):
+                outputs.ids[start:] = NOT_DRAFTED
+                outputs.log_probs[start:] = outputs.scores[start:] = -torch.inf
+                return
         here = batch if before is None else _level(batch, batch.chain, level - 1, before)
         _dense(head, here, cache, part)
         before = part

@@ -9,6 +9,9 @@ import torch
 from specbatch_kernels.cpu.attention import AttentionKeys
 from specbatch_kernels.cpu.rotary import Placement
 
+NOT_DRAFTED = -2
+"""Stands for the candidate of an entry of a chain whose pass was not made."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChainLevels:
@@ -23,6 +26,8 @@ class ChainLevels:
         context_len: int32 [N], as in :class:`AttentionKeys`.
         extra_offsets: int32 [N + levels], counts + 1 for each level, which begin at 0.
         extra_positions: int32 [extras].
+        least: float64 [wanted entries of the batch], log of a probability. Once the paths of all that would
+            go on are less likely than this, no more passes are made.
     """
 
     counts: tuple[int, ...]
@@ -31,6 +36,7 @@ class ChainLevels:
     context_len: torch.Tensor
     extra_offsets: torch.Tensor
     extra_positions: torch.Tensor
+    least: torch.Tensor
 
     @property
     def size(self) -> int:
@@ -79,7 +85,7 @@ class DraftOutputs:
         temperature: float64 [S]; 0 ranks by probability at temperature 1.
         noise: int64 [S] state of the row's stream, bits as in :class:`SamplingRow`; unused at 0.
         states: float32 [S, d], to be continued by deeper entries.
-        ids: int64 [S, width] target tokens, best first, then -1.
+        ids: int64 [S, width] target tokens, best first, then -1; ``NOT_DRAFTED`` where there was no pass.
         log_probs: float64 [S, width] log of the head's probability (at that temperature).
         scores: float64 [S, width] what the candidates are ranked by.
         logits: float32 [S, draft vocabulary]; None when not needed, and None with a chain.

@@ -69,6 +69,7 @@ typedef struct {
     const int64_t *positions, *slots; /* [entries] of all levels */
     const int32_t *token_row, *context_len, *extra_positions;
     const int32_t *extra_offsets; /* [entries + levels]: each level's begin at 0 */
+    const double *least;          /* [entries of the first pass] */
     int64_t levels, extras;
 } chain_levels;
 
@@ -114,6 +115,7 @@ static const char *run_chain(const sb_handle *h, const sb_draft *first, const sb
     if (identity && job.passes && job.shapes) {
         for (int64_t i = 0; i < first->num_wanted; i++) identity[i] = i;
         job.passes[0] = *first;
+        job.passes[0].least = c->least;
         job.shapes[0] = *shape;
         problem = lay_out_chain(&job, c, identity);
         if (!problem) problem = run_draft(h, &job);
@@ -130,13 +132,13 @@ static PyObject *draft_pass(PyObject *self, PyObject *args) {
     sb_draft p = {0};
     sb_attention_shape s = {0};
     chain_levels c = {0};
-    if (!PyArg_ParseTuple(args, "OO(KKKKLL)(KKKL)(KKKKK)(LLLLL)(KK)(KKKKKKKL)(KKKKKKKLL)", &pool, &head, &p.tokens,
+    if (!PyArg_ParseTuple(args, "OO(KKKKLL)(KKKL)(KKKKK)(LLLLL)(KK)(KKKKKKKL)(KKKKKKKKLL)", &pool, &head, &p.tokens,
                           &p.positions, &p.slots, &p.wanted, &p.num_tokens, &p.num_wanted, &p.features, &p.states,
                           &p.state_index, &p.num_states, &s.page_table, &s.token_row, &s.context_len,
                           &s.extra_offsets, &s.extra_positions, &s.rows, &s.max_pages, &s.page_size, &s.slots,
                           &s.extras, &p.k_cache, &p.v_cache, &p.temperature, &p.noise, &p.feedback, &p.logits, &p.ids,
                           &p.log_probs, &p.scores, &p.width, &c.counts, &c.positions, &c.slots, &c.token_row,
-                          &c.context_len, &c.extra_offsets, &c.extra_positions, &c.levels, &c.extras))
+                          &c.context_len, &c.extra_offsets, &c.extra_positions, &c.least, &c.levels, &c.extras))
         return NULL;
     const sb_handle *h = PyCapsule_GetPointer(pool, SB_POOL_CAPSULE);
     const sb_head *d = h ? PyCapsule_GetPointer(head, SB_HEAD_CAPSULE) : NULL;

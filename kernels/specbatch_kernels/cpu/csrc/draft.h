@@ -43,7 +43,12 @@ typedef struct {
     double *scores;                            /* [num_wanted, width] what they are ranked by */
     int64_t num_tokens, num_wanted, num_states, width;
     int chained; /* tokens are the candidates of the pass before: below 0 where it had none */
+    const double *least; /* [num_wanted] of a chain's first pass, or NULL: chains whose paths are all less
+                            likely than this (a log) go no deeper */
 } sb_draft;
+
+/* Stands for the candidate of an entry that was not computed. */
+#define SB_NOT_DRAFTED (-2)
 
 /* Draft tokens that one worker looks through at a time. */
 #define SB_DRAFT_CHUNK 2048

@@ -144,11 +144,33 @@ static void draft_one(const sb_draft *pass, sb_pool *pool, int worker) {
     if (pass->num_wanted) draft_predict(&w);
 }
 
-static void draft(const sb_draft *passes, int64_t count, sb_pool *pool, int worker) {
-    for (int64_t i = 0; i < count; i++) {
-        if (i) sb_pool_barrier(pool);
-        draft_one(&passes[i], pool, worker);
+/* Whether any path that the next pass continues is likely enough; all workers see the same. */
+static int chains_go_on(const sb_draft *passes, int64_t next) {
+    if (!passes[0].least) return 1;
+    for (int64_t t = 0; t < passes[next].num_tokens; t++) {
+        double path = 0.0;
+        for (int64_t i = 0; i < next; i++) path += passes[i].log_probs[t];
+        if (!(path < passes[0].least[t])) return 1;
     }
+    return 0;
+}
+
+static void leave_out(const sb_draft *pass) {
+    for (int64_t t = 0; t < pass->num_wanted; t++) {
+        pass->ids[t] = SB_NOT_DRAFTED;
+        pass->log_probs[t] = pass->scores[t] = -INFINITY;
+    }
+}
+
+static void draft(const sb_draft *passes, int64_t count, sb_pool *pool, int worker) {
+    draft_one(&passes[0], pool, worker);
+    int64_t done = 1;
+    for (; done < count; done++) {
+        sb_pool_barrier(pool);
+        if (!chains_go_on(passes, done)) break;
+        draft_one(&passes[done], pool, worker);
+    }
+    for (; worker == 0 && done < count; done++) leave_out(&passes[done]);
 }
 
 #endif
