@@ -67,9 +67,13 @@ def old_runs(folder: Path, keep: int, *, unfinished: bool) -> list[OldRun]:
 
 
 def leftovers(folder: Path) -> list[OldRun]:
-    """What an earlier removal that was killed left of its runs."""
-    doomed = (path for path in sorted(folder.iterdir()) if path.is_dir() and _is_doomed(path))
-    return [OldRun(path, None, _size(path), "") for path in doomed]
+    """What an earlier removal that was killed left of its runs; with the files of others in it, it stays."""
+    doomed = [path for path in sorted(folder.iterdir()) if path.is_dir() and _is_doomed(path)]
+    strangers = [_stranger(path) for path in doomed]
+    return [
+        OldRun(path, None, _size(path), "" if stranger is None else _of_others(path, stranger))
+        for path, stranger in zip(doomed, strangers, strict=True)
+    ]
 
 
 def remove(runs: Sequence[OldRun]) -> Iterator[OldRun]:
@@ -139,11 +143,14 @@ def _judge(run: _Seen, oldest_kept: float, keep: int, *, unfinished: bool) -> Ol
     spared = not run.is_finished and not unfinished
     stranger = _stranger(run.path)
     if stranger is not None:
-        holds = f"{'not finished, and ' if spared else ''}holds {stranger}, which no run wrote"
-        return run.staying(
-            f"{holds}; move it away, or remove the whole directory yourself: rm -r {quote(str(run.path))}"
-        )
+        return run.staying(f"{'not finished, and ' if spared else ''}{_of_others(run.path, stranger)}")
     return run.staying("not finished; --unfinished removes it, too" if spared else "")
+
+
+def _of_others(run: Path, stranger: Path) -> str:
+    """Why a directory stays, and what helps."""
+    advice = f"move it away, or remove the whole directory yourself: rm -r {quote(str(run))}"
+    return f"holds {stranger}, which no run wrote; {advice}"
 
 
 def _stranger(run: Path) -> Path | None:

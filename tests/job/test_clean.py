@@ -133,6 +133,16 @@ def test_a_removal_that_is_killed_leaves_no_half_run_and_the_next_one_finishes_i
     assert leftovers(folder) == []
 
 
+def test_what_only_has_the_name_of_a_removed_run_stays(folder: Path) -> None:
+    mine = folder / ".thesis.removed"
+    mine.mkdir()
+    (mine / "chapter.txt").write_text("precious")
+    (left,) = leftovers(folder)
+    assert left.kept.startswith("holds chapter.txt, which no run wrote; move it away")
+    assert list(remove([left])) == []
+    assert (mine / "chapter.txt").read_text() == "precious"
+
+
 def test_folders_that_cannot_be_meant_are_refused(folder: Path) -> None:
     with pytest.raises(UsageError, match="no such directory"):
         old_runs(folder / "none", 1, unfinished=False)
