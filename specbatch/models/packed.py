@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from threading import Thread
 
 import torch
 from specbatch_kernels.cpu import (
@@ -47,16 +47,20 @@ class PackedWeights:
             num_kv_heads=config.num_kv_heads,
             eps=config.rms_norm_eps,
         )
-        self._thread = Thread(target=packer.run)
-        self._thread.start()
+        thread = ThreadPoolExecutor(1)
+        self._packing = thread.submit(packer.run)
+        thread.shutdown(wait=False)
 
     def decoder(self, captured: tuple[int, ...] = ()) -> PackedDecoder:
         """The decoder, when all is packed.
 
         Args:
             captured: Layers whose inputs a pass reports.
+
+        Raises:
+            MemoryError: There was too little for packing.
         """
-        self._thread.join()
+        self._packing.result()
         return PackedDecoder(self._layers, replace(self._parts, captured=captured))
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from specbatch.policy.calibration_error import CalibrationError
 from specbatch.policy.evidence import Counts, Trust
-from specbatch.policy.forest import Drafts, Floats, Integers, plain_nodes
+from specbatch.policy.forest import FEW, Drafts, Floats, Integers, plain_nodes
 from specbatch.rows import Row
 from specbatch.tree import TokenTree
 
@@ -45,9 +45,6 @@ _ROW_WINDOW, _ROW_DOUBT = 12.0, 1.0
 _GROUP_WINDOW, _GROUP_DOUBT = 64.0, 2.0
 _LEAST = 1e-4
 """No probability is below this, nor above one minus it."""
-
-_FEW = 32
-"""Nodes up to which plain numbers are quicker than arrays."""
 
 
 class Calibration:
@@ -73,7 +70,7 @@ class Calibration:
 
         What it says of roots means nothing.
         """
-        few = len(drafts.sources) <= _FEW
+        few = len(drafts.sources) <= FEW
         return self.conditional_plain(drafts) if few else self.conditional_arrays(drafts)
 
     def conditional_arrays(self, drafts: Drafts) -> Floats:

@@ -13,7 +13,7 @@ from specbatch.hardware.cost import Costs
 from specbatch.policy.base import Decision, StepView
 from specbatch.policy.calibration import Calibration
 from specbatch.policy.candidates import Candidates, Selection
-from specbatch.policy.forest import Drafts, Floats
+from specbatch.policy.forest import FEW, Drafts, Floats
 from specbatch.policy.lengths import LengthModel
 from specbatch.policy.need import NONE, Need, need_of, promises
 from specbatch.policy.selection import select
@@ -30,9 +30,6 @@ LEAST_GAIN = 0.01
 
 MIN_PROGRESS = 8
 """A row advances in at least one of so many steps."""
-
-_FEW = 32
-"""Nodes up to which plain numbers are quicker than arrays."""
 
 _SHORT = 8
 """Drafted tokens up to which their prices are looked up one by one."""
@@ -197,7 +194,7 @@ def mode_of(shape: TreeShape | None) -> str:
 
 def bounded_paths(drafts: Drafts, conditional: Floats, shapes: Sequence[TreeShape]) -> Floats:
     """Probability of the path to every node, float64 ``[n]``; 0 for nodes beyond a tree's bounds."""
-    few = len(conditional) <= _FEW
+    few = len(conditional) <= FEW
     return (bounded_paths_plain if few else bounded_paths_arrays)(drafts, conditional, shapes)
 
 
@@ -220,10 +217,10 @@ def bounded_paths_plain(drafts: Drafts, conditional: Floats, shapes: Sequence[Tr
     f: list[float] = []
     for tree, shape in zip(drafts.trees, shapes, strict=True):
         start, parents = len(f), tree.parents.tolist()
-        depths, own = [0], [1.0]
+        own = [1.0]
         for node, parent in enumerate(parents[1:], start=1):
-            depths.append(depths[parent] + 1)
             own.append(own[parent] * given[start + node])
+        depths = tree.depths.tolist()
         own = [each if depth <= shape.levels else 0.0 for each, depth in zip(own, depths, strict=True)]
         if tree.size > shape.nodes:
             for node in sorted(range(1, len(own)), key=lambda node: -own[node])[shape.nodes :]:

@@ -17,6 +17,9 @@ from specbatch.tree import TokenTree
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+FEW = 32
+"""Nodes up to which plain numbers are quicker than arrays."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
@@ -168,10 +171,7 @@ def plain_nodes(tree: TokenTree) -> list[PlainNode]:
     parents, reported = tree.parents.tolist(), np.exp(tree.log_probs).tolist()
     if tree.is_chain:
         return [PlainNode(node - 1, node, 0, reported[node]) for node in range(1, len(parents))]
-    depths, siblings = [0], [0] * len(parents)
-    for parent in parents[1:]:
-        depths.append(depths[parent] + 1)
-    ranks = [0] * len(parents)
+    depths, siblings, ranks = tree.depths.tolist(), [0] * len(parents), [0] * len(parents)
     for node in sorted(range(1, len(parents)), key=lambda node: -reported[node]):  # ties: by index
         ranks[node] = siblings[parents[node]]
         siblings[parents[node]] += 1

@@ -12,7 +12,7 @@ import torch
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize as gguf_dequantize
 from gguf.quants import quantize as gguf_quantize
-from specbatch_kernels.cpu import ThreadPool, available, unavailable_reason
+from specbatch_kernels.cpu import Packer, ThreadPool, available, unavailable_reason
 from transformers import AutoModelForCausalLM
 
 from specbatch.attention.fused import FusedAttention
@@ -25,7 +25,7 @@ from specbatch.errors import ModelError, UsageError
 from specbatch.models.config import ModelConfig
 from specbatch.models.decoder import build_decoder
 from specbatch.models.linear import PackedLinear
-from specbatch.models.packed import build_packed
+from specbatch.models.packed import PackedWeights, build_packed
 from specbatch.models.resolve import resolve_model
 from specbatch.models.stored import QuantizedKind
 from specbatch.models.weights import load_stored, load_weights
@@ -156,3 +156,21 @@ def test_without_compiled_kernels_torch_does_the_work_unless_they_are_demanded(
     assert "no compiler was found" in built.notice
     with pytest.raises(UsageError, match="no compiler was found"):
         build_executor(JobConfig(**settings, kernels="compiled"), files, config)
+
+
+@needs_kernels
+def test_what_goes_wrong_while_weights_are_packed_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Packer) -> None:
+        raise MemoryError("packing")
+
+    write_tiny_model(tmp_path, "llama")
+    files = resolve_model(str(tmp_path), report=lambda _: None)
+    config = ModelConfig.from_directory(tmp_path)
+    weights = load_stored(files, config)
+    monkeypatch.setattr("specbatch.models.packed._drop_copies", lambda *_: None)
+    monkeypatch.setattr(Packer, "run", full)
+    packing = PackedWeights(config, weights)
+    with pytest.raises(MemoryError, match="packing"):
+        packing.decoder()
