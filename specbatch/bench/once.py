@@ -10,12 +10,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from specbatch.bench.neighbours import Neighbours
 from specbatch.config import JobConfig
 from specbatch.energy.track import EnergyTrack
 from specbatch.engine.loop import Loop, Target
 from specbatch.errors import RowFault
 from specbatch.hardware.correction import PredictionError
+from specbatch.hardware.neighbours import Neighbours
 from specbatch.ledger import EngineStats
 from specbatch.policy.priority import PriorityPolicy
 from specbatch.progress import Snapshot

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +27,9 @@ from specbatch.hardware.threads import usable_cores
 from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles, cache_root, weights_digest, write_atomically
 from specbatch.text.tokenizer import Tokenizer
+
+_DISTURBED_FOR = timedelta(hours=1)
+"""A short profile that others' work has disturbed is put up with for so long."""
 
 Absence = Literal["", "missing", "stale", "foreign", "damaged"]
 
@@ -157,18 +161,34 @@ def ensure_profile(
         watch: Clock of the measurement.
     """
     found = find_profile(subject.fingerprint, directory)
-    if found.table is not None:
+    again = found.reason or _worth_another_try(found.table)
+    if not again:
         return found
-    report(f"measuring this machine for some seconds: {found.reason}")
+    report(f"measuring this machine for some seconds: {again}")
     try:
         table = measure_costs(subject, SHORT, watch or Watch())
     except EngineError as error:
+        if found.table is not None:
+            report(f"{error.what}; the profile there is does instead")
+            return found
         return Found(None, found.path, found.absence, f"{found.reason}; {error.what}")
     try:
         save_profile(table, directory)
     except StorageError as error:  # costs the next run some seconds, and nothing else
         report(f"{error.what}; the next run measures again")
     return Found(table, found.path)
+
+
+def _worth_another_try(table: CostTable | None) -> str:
+    """Why a run should measure anew although there is a profile; empty when it should not.
+
+    One that a run measured beside others' work is replaced by the next run, but not again and again where
+    others are always at work. What somebody asked for by ``specbatch profile`` is theirs to ask for again.
+    """
+    if table is None or table.effort == "full" or not table.disturbed:
+        return ""
+    age = datetime.now(UTC) - datetime.fromisoformat(table.measured_at)
+    return table.disturbed if age > _DISTURBED_FOR else ""
 
 
 def profile_directory() -> Path:

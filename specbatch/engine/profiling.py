@@ -17,9 +17,11 @@ from specbatch.engine.executor import Executor
 from specbatch.engine.profile_grid import DRAFT_CONTEXT, LEVELS, Grid
 from specbatch.engine.profile_rows import Ground, bushy_tree, stream_of
 from specbatch.errors import EngineError
-from specbatch.hardware.cost import CostTable, DraftPoint, PrefillPoint, VerifyPoint
+from specbatch.hardware.cost import CostTable
 from specbatch.hardware.fingerprint import Fingerprint
 from specbatch.hardware.measure import Probe, Timing, measure
+from specbatch.hardware.neighbours import Neighbours
+from specbatch.hardware.points import DraftPoint, PrefillPoint, VerifyPoint
 from specbatch.models.config import ModelConfig
 from specbatch.rows import Row
 from specbatch.sampling import Draw
@@ -62,10 +64,12 @@ class Watch:
     Attributes:
         progress: Called with how many measurements are done, and how many there are.
         clock: Seconds; any origin.
+        others: Starts to watch what others take of the machine.
     """
 
     progress: Callable[[int, int], None] | None = None
     clock: Callable[[], float] = time.perf_counter
+    others: Callable[[], Neighbours] = Neighbours
 
 
 def measure_costs(subject: Subject, grid: Grid, watch: Watch = Watch()) -> CostTable:
@@ -88,17 +92,21 @@ def measure_costs(subject: Subject, grid: Grid, watch: Watch = Watch()) -> CostT
     kinds = [bench.passes(grid), bench.chunks(grid), bench.checks(grid)]
     if drafter is not None and subject.largest is not None:
         kinds.insert(1, bench.drafts(grid, drafter, subject.largest))
+    neighbours = watch.others()
     timings = measure(_in_turns(kinds), grid.effort, watch.progress, watch.clock)
+    others_share = neighbours.share()
     bench.forget()
     if drafter is not None and drafter.faults:
         raise EngineError(
             f"no profile, the drafter failed: {drafter.notice}", "choose another --drafter, or --policy off"
         )
-    return _table(subject, grid, timings, watch.clock() - start)
+    return _table(subject, grid, timings, (watch.clock() - start, others_share))
 
 
-def _table(subject: Subject, grid: Grid, timings: dict[Key, Timing], seconds: float) -> CostTable:
-    """The points of what was measured.
+def _table(
+    subject: Subject, grid: Grid, timings: dict[Key, Timing], spent: tuple[float, float | None]
+) -> CostTable:
+    """The points of what was measured, in so many seconds beside others who had such a share of the machine.
 
     Raises:
         EngineError: It is too little.
@@ -120,8 +128,9 @@ def _table(subject: Subject, grid: Grid, timings: dict[Key, Timing], seconds: fl
             bytes_per_token=per_token,
             bytes_per_node=per_token + outputs,
             effort=grid.name,
-            seconds=seconds,
+            seconds=spent[0],
             measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            others_share=spent[1],
         )
     except ValueError as error:
         raise EngineError(

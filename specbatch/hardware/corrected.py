@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from specbatch.hardware.correction import StepCorrector
+from specbatch.hardware.correction import StepCorrector, drifted
 from specbatch.hardware.cost import CostTable
 from specbatch.hardware.surface import Floats
 
@@ -13,15 +13,16 @@ from specbatch.hardware.surface import Floats
 class CorrectedCosts:
     """Predictions of a profile, times what the run has shown so far.
 
-    Passes and drafts are corrected apart: other processes, other text and other parts of the machine
-    slow them by different factors.
+    What slows passes down slows drafts down too, as far as nobody knows better: drafts may be rare, and they
+    are only made as long as they seem to be worth their price. What is seen of drafts themselves (other
+    parts of the machine, a profile that was wrong about them alone) is a correction of its own on top.
 
     Args:
         table: The profile.
 
     Attributes:
         verify: Corrector of target passes.
-        draft: Corrector of drafts.
+        draft: Corrector of drafts, beside that of passes.
     """
 
     def __init__(self, table: CostTable) -> None:
@@ -31,8 +32,8 @@ class CorrectedCosts:
     @property
     def drift(self) -> str:
         """Why the profile should be measured again; empty while it fits."""
-        reasons = (("passes", self.verify.drift), ("drafts", self.draft.drift))
-        return "; ".join(f"{what}: {reason}" for what, reason in reasons if reason)
+        factors = (("passes", self.verify.factor), ("drafts", self._draft_factor))
+        return "; ".join(f"{what} take {by:.2g} times as long" for what, by in factors if drifted(by))
 
     def observe_pass(self, work: tuple[int, float, int, int], real: float) -> None:
         """Learn from a target pass.
@@ -50,7 +51,7 @@ class CorrectedCosts:
             work: Rows, width and levels, as :meth:`draft_tree_s` takes them.
             real: Seconds that it took.
         """
-        self.draft.observe(self.table.draft_tree_s(*work), real)
+        self.draft.observe(self.verify.factor * self.table.draft_tree_s(*work), real)
 
     def verify_s(self, tokens: int, context: float, rows: int | None = None) -> float:
         """See :meth:`CostTable.verify_s`."""
@@ -62,11 +63,11 @@ class CorrectedCosts:
 
     def draft_s(self, rows: int, width: int) -> float:
         """See :meth:`CostTable.draft_s`."""
-        return self.draft.factor * self.table.draft_s(rows, width)
+        return self._draft_factor * self.table.draft_s(rows, width)
 
     def draft_tree_s(self, rows: int, width: int, levels: float) -> float:
         """See :meth:`CostTable.draft_tree_s`."""
-        return self.draft.factor * self.table.draft_tree_s(rows, width, levels)
+        return self._draft_factor * self.table.draft_tree_s(rows, width, levels)
 
     def prefill_s(self, tokens: int) -> float:
         """See :meth:`CostTable.prefill_s`."""
@@ -79,3 +80,7 @@ class CorrectedCosts:
     def step_s(self, tokens: int, context: float, rows: int, prefill: int) -> float:
         """See :meth:`CostTable.step_s`."""
         return self.verify.factor * self.table.step_s(tokens, context, rows, prefill)
+
+    @property
+    def _draft_factor(self) -> float:
+        return self.verify.factor * self.draft.factor

@@ -14,6 +14,10 @@ WINDOW = 15
 PRIOR = 4
 """Steps that the profile itself is worth in the beginning."""
 
+BELIEVED = 3
+"""Steps that must have been seen before the prior gives way to faster ones: a step may be slow by accident,
+but not fast, so that fewer of those are proof enough."""
+
 LARGEST = 8.0
 """A factor is never larger, nor smaller than its inverse."""
 
@@ -21,6 +25,11 @@ DRIFT = 1.5
 """From this factor on (or its inverse) the profile describes another machine than the present one."""
 
 _KEPT = 4096
+
+
+def drifted(factor: float) -> bool:
+    """Whether times that need such a correction should be measured again."""
+    return not 1.0 / DRIFT < factor < DRIFT
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +62,17 @@ class PredictionError:
 class StepCorrector:
     """A factor for predicted times: the median of the last ratios of real to predicted time.
 
-    The median is deaf to the odd step that another process got in the way of. It starts at 1 and stays
-    between ``1 / LARGEST`` and ``LARGEST``.
+    The median is deaf to the odd step that another process got in the way of. It starts at 1, is slower to
+    rise than to fall, and stays between ``1 / LARGEST`` and ``LARGEST``.
 
     Args:
         window: Ratios that count, at least 1.
     """
 
     def __init__(self, window: int = WINDOW) -> None:
-        self._ratios = deque([1.0] * min(PRIOR, window), maxlen=window)
+        self._ratios: deque[float] = deque(maxlen=window)
+        self._window = window
+        self._prior = [1.0] * min(PRIOR, window)
         self._pairs: deque[tuple[float, float]] = deque(maxlen=_KEPT)
         self._factor = 1.0
 
@@ -69,13 +80,6 @@ class StepCorrector:
     def factor(self) -> float:
         """What predictions of the profile are to be multiplied by."""
         return self._factor
-
-    @property
-    def drift(self) -> str:
-        """Why the profile should be measured again; empty while it fits."""
-        if 1.0 / DRIFT < self._factor < DRIFT:
-            return ""
-        return f"steps take {self._factor:.2g} times as long as the profile says"
 
     @property
     def error(self) -> PredictionError | None:
@@ -95,4 +99,7 @@ class StepCorrector:
         self._pairs.append((self._factor * predicted, real))
         # Bounded before the division can overflow.
         self._ratios.append(min(max(real / max(predicted, real / LARGEST), 1.0 / LARGEST), LARGEST))
-        self._factor = statistics.median(self._ratios)
+        prior = self._prior[: self._window - len(self._ratios)]
+        self._factor = statistics.median([*prior, *self._ratios])
+        if len(self._ratios) >= BELIEVED:
+            self._factor = min(self._factor, statistics.median(self._ratios))

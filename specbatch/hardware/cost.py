@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Literal, Protocol
 
@@ -13,50 +14,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from specbatch.hardware.correction import PredictionError
 from specbatch.hardware.fingerprint import Fingerprint
+from specbatch.hardware.points import DraftPoint, PrefillPoint, VerifyPoint, sizes
 from specbatch.hardware.surface import Floats, Surface
+
+DISTURBED = 0.1
+"""Share of the cores that others may take beyond what is left to them before a profile is held to suffer."""
 
 _HOUR, _HUGE = 3600.0, 1 << 24
 """Beyond these a profile is damaged."""
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyPoint:
-    """Time of a target pass over ``tokens`` tokens of ``rows`` rows with ``context`` tokens each."""
-
-    tokens: int
-    rows: int
-    context: int
-    seconds: float
-    repeats: int
-
-
-@dataclass(frozen=True, slots=True)
-class DraftPoint:
-    """Time of drafting trees of ``levels`` levels and one width for ``rows`` rows."""
-
-    rows: int
-    width: int
-    levels: int
-    seconds: float
-    repeats: int
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillPoint:
-    """Time of a target pass over ``tokens`` prompt tokens of one row."""
-
-    tokens: int
-    seconds: float
-    repeats: int
-
-
-def _sizes(point: VerifyPoint | DraftPoint | PrefillPoint) -> tuple[int, ...]:
-    """What was measured at a point."""
-    if isinstance(point, VerifyPoint):
-        return point.tokens, point.rows, point.context
-    if isinstance(point, DraftPoint):
-        return point.rows, point.width, point.levels
-    return (point.tokens,)
 
 
 class Costs(Protocol):
@@ -110,6 +75,7 @@ class CostTable:
         effort: ``short`` for the automatic profile of a first run, ``full`` for the command.
         seconds: How long measuring took.
         measured_at: When, ISO 8601.
+        others_share: What other processes took of the cores meanwhile; ``None`` where nobody counts.
     """
 
     fingerprint: Fingerprint
@@ -122,19 +88,22 @@ class CostTable:
     effort: Literal["short", "full"]
     seconds: float
     measured_at: str
+    others_share: float | None = None
 
     def __post_init__(self) -> None:
         points: tuple[VerifyPoint | DraftPoint | PrefillPoint, ...] = (*self.verify, *self.checks)
         if not all(0.0 < point.seconds < _HOUR for point in (*points, *self.draft, *self.prefill)):
             raise ValueError("a measured time is not between nothing and an hour")
         if not all(
-            0 < size < _HUGE for point in (*points, *self.draft, *self.prefill) for size in _sizes(point)
+            0 < size < _HUGE for point in (*points, *self.draft, *self.prefill) for size in sizes(point)
         ):
             raise ValueError("a measured size is not a number of tokens or rows")
         if len({point.tokens for point in self.verify if point.rows == 1}) < 2:
             raise ValueError("a profile has target passes over at least two numbers of tokens")
         if not self.prefill:
             raise ValueError("a profile has at least one prefill chunk")
+        if datetime.fromisoformat(self.measured_at).tzinfo is None:
+            raise ValueError("the time it was measured at is nobody's: it has no time zone")
 
     def verify_s(self, tokens: int, context: float, rows: int | None = None) -> float:
         """Seconds of a target pass, the choice of the rows' next tokens included.
@@ -197,6 +166,14 @@ class CostTable:
             return self.prefill_s(prefill)
         beside = max(0.0, self.prefill_s(prefill) - self.prefill_s(1)) if prefill else 0.0
         return self.verify_s(tokens, context, rows) + beside
+
+    @property
+    def disturbed(self) -> str:
+        """What speaks against measured times: others were at work; empty if nothing does."""
+        spare = max(0.0, 1.0 - self.fingerprint.threads / self.fingerprint.cores)
+        if self.others_share is None or self.others_share <= spare + DISTURBED:
+            return ""
+        return f"other programs had {self.others_share:.0%} of the machine while it was measured"
 
     @property
     def check_error(self) -> PredictionError | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 
-FORMAT = 1
+FORMAT = 2
 """Of the file; raised when a field or the way of measuring changes."""
 
 NO_DRAFTER = "none"

@@ -21,10 +21,15 @@ def prepare_environment(environ: MutableMapping[str, str]) -> None:
 
 
 def usable_cores() -> int:
-    """Cores this process may run on."""
+    """How many cores this process may run on."""
+    return len(usable_core_numbers())
+
+
+def usable_core_numbers() -> list[int]:
+    """Cores this process may run on, as the system numbers them."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 @contextmanager

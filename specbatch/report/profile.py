@@ -138,6 +138,8 @@ def _facts(table: CostTable) -> Sequence[tuple[str, str]]:
     if error is not None:
         off = f"{error.median:.0%} at the median and {error.p90:.0%} at p90"
         facts.append(("checked", f"{error.steps} passes of mixed sizes, predictions off by {off}"))
+    if table.disturbed:
+        facts.append(("disturbed", f"{table.disturbed}: measure again when it is quiet, with --force"))
     model = f"{here.model} ({here.quantization})" if here.quantization != "none" else here.model
     machine = f"{here.processor}, {here.threads} threads, {here.kernels}, {here.dtype}"
     return [

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from specbatch.config import JobConfig
 from specbatch.draft.base import Drafter
 from specbatch.engine.loop import Loop, Target
-from specbatch.hardware.cost import PrefillPoint
+from specbatch.hardware.points import PrefillPoint
 from specbatch.ledger import EngineStats
 from specbatch.rows import Answer, Prompt, SamplingParams
 from specbatch.slo import Slo

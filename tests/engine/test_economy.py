@@ -64,7 +64,7 @@ def test_a_cap_below_one_row_has_pauses_and_ends() -> None:
 
 def test_tokens_per_joule_beats_tokens_per_second_in_joules_per_token() -> None:
     prompts = rows(60)
-    settings = {"policy": "auto", "max_rows_in_flight": 8}
+    settings = {"policy": "auto", "max_rows_in_flight": 6}
     fast = run(prompts, job(**settings), THIRSTY)
     frugal = run(prompts, job(objective="tokens_per_joule", **settings), THIRSTY)
     assert fast.stats.drafts.verified > 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -137,6 +139,53 @@ def test_a_profile_is_measured_once_and_found_from_then_on(tmp_path: Path) -> No
     assert again.reason == again.absence == ""
     assert len(executor.passes) == passes
     assert len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("age", "effort", "share", "measured"),
+    [
+        (2.0, "short", 0.5, True),
+        (0.5, "short", 0.5, False),
+        (2.0, "full", 0.5, False),
+        (2.0, "short", 0.05, False),
+    ],
+)
+def test_a_short_profile_from_beside_others_work_is_measured_anew_by_a_later_run(
+    tmp_path: Path, age: float, effort: Literal["short", "full"], share: float, measured: bool
+) -> None:
+    clock = Clock()
+    executor = ClockedExecutor(clock)
+    subject = clocked(clock, executor, ClockedDrafter(clock))
+    before = (datetime.now(UTC) - timedelta(hours=age)).isoformat()
+    old = replace(table(subject.fingerprint), measured_at=before, effort=effort, others_share=share)
+    save_profile(old, tmp_path)
+    lines: list[str] = []
+    found = ensure_profile(subject, lines.append, tmp_path, Watch(clock=clock))
+    assert (found.table != old) == measured
+    assert (len(executor.passes) > 0) == measured
+    assert len(lines) == measured
+    assert all("other programs had 50% of the machine while it was measured" in line for line in lines)
+    assert find_profile(subject.fingerprint, tmp_path).table == found.table
+
+
+def test_cores_that_measuring_leaves_to_others_are_theirs() -> None:
+    quiet = replace(table(replace(HERE, threads=2, cores=8)), others_share=0.8)
+    assert quiet.disturbed == ""
+    assert replace(quiet, others_share=0.9).disturbed == (
+        "other programs had 90% of the machine while it was measured"
+    )
+
+
+def test_a_disturbed_profile_does_where_no_other_can_be_measured(tmp_path: Path) -> None:
+    clock = Clock()
+    subject = clocked(clock, ClockedExecutor(clock), ClockedDrafter(clock, broken=True))
+    old = replace(
+        table(subject.fingerprint), measured_at="2026-01-01T00:00:00+00:00", effort="short", others_share=0.5
+    )
+    save_profile(old, tmp_path)
+    lines: list[str] = []
+    assert ensure_profile(subject, lines.append, tmp_path, Watch(clock=clock)).table == old
+    assert lines[-1].endswith("; the profile there is does instead")
 
 
 def test_a_profile_of_an_older_version_is_stale_and_replaced(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specbatch.hardware.cost import CostTable, DraftPoint, PrefillPoint, VerifyPoint
+from specbatch.hardware.cost import CostTable
 from specbatch.hardware.fingerprint import Fingerprint
+from specbatch.hardware.points import DraftPoint, PrefillPoint, VerifyPoint
 
 HERE = Fingerprint(
     processor="Zen 3",

@@ -69,12 +69,11 @@ def test_the_first_step_does_not_overrule_the_profile() -> None:
     assert corrector.factor == 1.0
 
 
-def test_drift_is_told() -> None:
+def test_faster_steps_are_believed_after_three() -> None:
     corrector = StepCorrector()
-    assert corrector.drift == ""
-    for _ in range(WINDOW):
-        corrector.observe(1.0, 3.0)
-    assert corrector.drift == "steps take 3 times as long as the profile says"
+    for expected in (1.0, 1.0, 0.2, 0.2):
+        corrector.observe(1.0, 0.2)
+        assert corrector.factor == expected
 
 
 def test_the_error_is_that_of_predictions_made_before_the_step() -> None:
@@ -91,7 +90,7 @@ def test_the_error_is_that_of_predictions_made_before_the_step() -> None:
     assert StepCorrector().error is None
 
 
-def test_passes_and_drafts_are_corrected_apart() -> None:
+def test_what_is_seen_of_drafts_comes_on_top_of_what_is_seen_of_passes() -> None:
     costs = CorrectedCosts(table())
     for _ in range(WINDOW):
         costs.observe_pass((16, 128.0, 4, 0), 2.0 * pass_s(16, 4, 128))
@@ -107,7 +106,19 @@ def test_passes_and_drafts_are_corrected_apart() -> None:
     assert costs.step_s(8, 64, 2, 64) == pytest.approx(2.0 * plain.step_s(8, 64, 2, 64))
     assert costs.draft_s(4, 4) == pytest.approx(0.5 * plain.draft_s(4, 4))
     assert costs.draft_tree_s(4, 4, 2) == pytest.approx(0.5 * plain.draft_tree_s(4, 4, 2))
-    assert costs.drift == (
-        "passes: steps take 2 times as long as the profile says; "
-        "drafts: steps take 0.5 times as long as the profile says"
-    )
+    assert costs.drift == "passes take 2 times as long; drafts take 0.5 times as long"
+
+
+def test_drafts_that_were_not_seen_are_as_slow_as_passes() -> None:
+    costs = CorrectedCosts(table())
+    assert costs.drift == ""
+    for _ in range(WINDOW):
+        costs.observe_pass((16, 128.0, 4, 0), 2.0 * pass_s(16, 4, 128))
+    assert costs.draft_s(4, 4) == pytest.approx(2.0 * costs.table.draft_s(4, 4))
+
+
+def test_a_draft_that_was_measured_far_too_slow_is_put_right_by_three() -> None:
+    costs = CorrectedCosts(table())
+    for _ in range(3):
+        costs.observe_draft((1, 1, 2), costs.table.draft_tree_s(1, 1, 2) / 5)
+    assert costs.draft_tree_s(1, 1, 2) == pytest.approx(costs.table.draft_tree_s(1, 1, 2) / 5)

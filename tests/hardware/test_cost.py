@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbatch.hardware.cost import CostTable, PrefillPoint, VerifyPoint
+from specbatch.hardware.cost import CostTable
 from specbatch.hardware.fingerprint import Fingerprint
+from specbatch.hardware.points import PrefillPoint, VerifyPoint
 from tests.hardware.costs import CONTEXTS, HERE, TOKENS, draft_s, pass_s, table
 
 noise = st.lists(st.floats(0.3, 3.0), min_size=40, max_size=40)
@@ -171,4 +172,4 @@ def test_another_version_is_stale() -> None:
         HERE.stale(replace(HERE, specbatch="0.0.9")) == "it was measured with specbatch 0.0.9, this is 0.1.0"
     )
     older: Fingerprint = replace(HERE, format=0)
-    assert HERE.stale(older) == "it was measured with profile format 0, this is 1"
+    assert HERE.stale(older) == "it was measured with profile format 0, this is 2"

@@ -13,7 +13,8 @@ import numpy as np
 
 from specbatch.config import JobConfig
 from specbatch.draft.base import TreeShape
-from specbatch.hardware.cost import CostTable, DraftPoint, PrefillPoint, VerifyPoint
+from specbatch.hardware.cost import CostTable
+from specbatch.hardware.points import DraftPoint, PrefillPoint, VerifyPoint
 from specbatch.policy import Calibration, Drafts, Instruments, SpeculationPolicy, make_policy, view_of
 from specbatch.rows import Prompt, Row, SamplingParams
 from specbatch.slo import Slo
@@ -52,7 +53,7 @@ class Machine:
         ]
         prefill = [PrefillPoint(n, self.pass_s + self.prefill_s * n, 3) for n in (16, 128)]
         return CostTable(
-            HERE, tuple(verify), tuple(draft), tuple(prefill), (), 1, 1, "full", 1.0, "2026-11-29"
+            HERE, tuple(verify), tuple(draft), tuple(prefill), (), 1, 1, "full", 1.0, "2026-11-29T00:00Z"
         )
 
 

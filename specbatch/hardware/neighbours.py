@@ -1,4 +1,4 @@
-"""How much of the machine other processes took meanwhile: a comparison beside them compares little."""
+"""How much of the machine other processes took meanwhile: what is measured beside them says little."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import os
 import time
 from pathlib import Path
 
-from specbatch.hardware.threads import usable_cores
+from specbatch.hardware.threads import usable_core_numbers, usable_cores
 
 _STAT = Path("/proc/stat")
 _IDLE = (3, 4)
-"""Columns of the first line that are no work: idle, and idle until a disk answers."""
+"""Columns of a line that are no work: idle, and idle until a disk answers."""
 
 _COUNTED = 8
 """Columns that do not contain each other; guests, behind them, are counted as user already."""
 
 
 class Neighbours:
-    """Watches from its making on.
+    """Watches from its making on, those cores that this process may use.
 
     Args:
         stat: Counters of the kernel.
@@ -40,9 +40,13 @@ class Neighbours:
         return min(1.0, max(0.0, others / available)) if available > 0.0 else None
 
     def _all_s(self) -> float | None:
-        """CPU seconds of everybody since the machine was started."""
+        """CPU seconds that everybody has had of these cores since the machine was started."""
+        ours = {f"cpu{number}" for number in usable_core_numbers()}
         try:
-            fields = self._stat.read_text().split("\n", 1)[0].split()[1 : 1 + _COUNTED]
+            lines = [line.split() for line in self._stat.read_text().splitlines()]
         except OSError:  # not Linux
             return None
-        return self._tick_s * sum(int(field) for i, field in enumerate(fields) if i not in _IDLE)
+        counters = [line[1 : 1 + _COUNTED] for line in lines if line and line[0] in ours]
+        return self._tick_s * sum(
+            int(field) for each in counters for i, field in enumerate(each) if i not in _IDLE
+        )

@@ -5,12 +5,17 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from specbatch.bench.neighbours import Neighbours
-from specbatch.hardware.threads import usable_cores
+from specbatch.hardware.neighbours import Neighbours
+from specbatch.hardware.threads import usable_core_numbers, usable_cores
 
 
 def stat(path: Path, user: int, idle: int) -> Path:
-    path.write_text(f"cpu  {user} 0 5 {idle} 70 0 0 3 900 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
+    first, *rest = usable_core_numbers()
+    busy = f"cpu{first} {user} 0 5 {idle} 70 0 0 3 900 0"
+    others = "".join(f"cpu{core} 1 1 1 1 1 1 1 1 1 1\n" for core in rest)
+    path.write_text(
+        f"cpu  9 9 9 9 9 9 9 9 9 9\n{busy}\n{others}cpu99999 {user**2} 0 0 0 0 0 0 0 0 0\nintr 5\n"
+    )
     return path
 
 
