@@ -40,6 +40,7 @@ class EngineStats:
         fallback_steps: Steps that decoded plainly although the policy is meant to do more.
         fallback: Why, most of the time.
         overload_notice: Why promises are not judged ahead; empty when they are.
+        profile_drift: How far from the profile steps were in the end; empty where it describes them.
         entitled_tokens: Tier → verified tokens that its share came to while it had rows.
         achieved_tokens: Tier → verified tokens that it had meanwhile.
         attributed_s: Seconds shared among rows; those in between are nobody's.
@@ -78,6 +79,7 @@ class EngineStats:
     fallback_steps: int = 0
     fallback: str = ""
     overload_notice: str = ""
+    profile_drift: str = ""
     entitled_tokens: dict[str, float] = field(default_factory=dict)
     achieved_tokens: dict[str, int] = field(default_factory=dict)
     attributed_s: float = 0.0

@@ -182,6 +182,8 @@ class Oversight:
         stats.fallback = max(self._fallbacks, key=self._fallbacks.__getitem__, default="")
         if self._costs is None:
             stats.overload_notice = "whether promises can be kept is not judged ahead: no profile was opened"
+        else:
+            stats.profile_drift = self._costs.drift
 
     def _company(self, running: Sequence[Row]) -> list[Row]:
         """Rows that a row shares its steps with: under a policy that lets others rest, those in a hurry."""

@@ -134,6 +134,10 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
         free = summary["rows"]["total"] - slo["rows_with_slo"]
         facts.append(("SLO", kept + (f"; {free:,} had none" if free else "")))
         facts.append(("goodput", _goodput(summary)))
+    drift = summary["engine"].get("profile_drift")
+    if drift:
+        again = "specbatch profile --force measures again, on a quiet machine"
+        facts.append(("profile", f"{drift} as it says, which was allowed for; {again}"))
     facts += _treated(summary) + _energy(summary["energy"])
     peak = summary["memory"].get("peak_resident_bytes")
     if isinstance(peak, int | float) and peak:

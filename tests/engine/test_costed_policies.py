@@ -114,6 +114,17 @@ def test_a_row_expects_a_token_of_every_step_that_it_sums_up(policy: str) -> Non
         assert end.steps - 1e-9 <= end.expected <= 4 * end.tokens
 
 
+def test_a_profile_that_does_not_fit_is_told() -> None:
+    settings = job(policy="auto")
+    target = Target(CONFIG, word_tokenizer(), TableExecutor(), DRAFTERS["oracle"](), profile=table())
+    loop = Loop(target, settings, PromptFeed(ROWS, settings), StepClock(STEP_S))
+    assert loop.finish().profile_drift == ""
+    assert loop.costs is not None
+    for _ in range(15):
+        loop.costs.observe_pass((4, 64.0, 4, 0), 2.0 * table().step_s(4, 64.0, 4, 0))
+    assert loop.finish().profile_drift == "passes take 2 times as long; drafts take 2 times as long"
+
+
 def test_what_the_target_decides_is_learnt() -> None:
     _, stats = answers("dspark", DRAFTERS["oracle"](), table())
     assert stats.policy_notice == ""

@@ -155,3 +155,11 @@ def test_the_terminal_says_what_came_of_it_and_names_a_failing_drafter(summary: 
     check(f"summary-speculation-{width}", stream.getvalue())
     assert "2.38 tokens per pass, 11 of 40 drafted tokens accepted" in stream.getvalue()
     assert "RuntimeError: boom" in " ".join(stream.getvalue().split())
+
+
+def test_the_terminal_says_that_the_profile_does_not_fit(summary: Summary) -> None:
+    summary["engine"]["profile_drift"] = "passes take 2 times as long"
+    stream = io.StringIO()
+    print_summary(summary, Ending(Path("jobs.out"), 0, ""), stream, 80)
+    told = " ".join(stream.getvalue().split())
+    assert "profile passes take 2 times as long as it says, which was allowed for; specbatch profile" in told
