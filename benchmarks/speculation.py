@@ -3,8 +3,8 @@
 Usage: ``python benchmarks/speculation.py [--rows 1 4 16 64] [--sets heldout rewriting] [--tokens 64]
 [--repeats 5] [--prompts 8]``. At least ``--prompts`` prompts are decoded, ``--rows`` at a time; each set and
 number of rows has a table, printed when it is done. All sides run on one loaded model, in turns; the order
-alternates, and what is reported is the median over repeats of the ratio to ``off`` within one repeat. Prompts
-are left out: the time of a run that ends after the first token of every row is subtracted.
+alternates, and what is reported are medians over repeats of ratios to ``off`` within one repeat: of the whole
+run, prompts included, and of the time per token of a row after its first one, other rows' prompts included.
 Every text is compared with that of ``off``.
 """
 
@@ -53,13 +53,16 @@ GUESSES = (
 
 @dataclass(slots=True)
 class TextHost(CountingHost):
-    """Keeps the tokens of every row."""
+    """Keeps the tokens of every row, and how long those after the first one took."""
 
     texts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    later_s: float = 0.0
 
     def deliver(self, answer: Answer) -> None:
         """Keeps one answer."""
         self.texts[answer.row_index] = answer.token_ids
+        if answer.first_token_at is not None:
+            self.later_s += answer.finished_at - answer.first_token_at
         CountingHost.deliver(self, answer)
 
 
@@ -80,27 +83,26 @@ class Run:
     """One decoding of all rows.
 
     Attributes:
-        seconds: After the first token of every row.
+        seconds: From the first prompt to the last token.
+        later_s: Seconds behind the first token of each row, summed over rows.
     """
 
     seconds: float
+    later_s: float
     texts: dict[int, tuple[int, ...]]
     drafts: DraftAccount
 
 
 def run(side: Side, prompts: Sequence[str], params: SamplingParams) -> Run:
-    """Decode once, and once more up to the first tokens only."""
+    """Decode once."""
     from specbatch.engine.loop import Loop  # noqa: PLC0415 - imports torch
 
-    spent = []
-    for limits in (SamplingParams(max_tokens=1, temperature=params.temperature), params):
-        host = TextHost()
-        feed = ListFeed(prompts, limits, side.rig.encoder)
-        loop = Loop(side.rig.fresh(side.job), side.job, feed, host)
-        start = time.perf_counter()
-        stats = loop.run()
-        spent.append(time.perf_counter() - start)
-    return Run(spent[1] - spent[0], host.texts, stats.drafts)
+    host = TextHost()
+    feed = ListFeed(prompts, params, side.rig.encoder)
+    loop = Loop(side.rig.fresh(side.job), side.job, feed, host)
+    start = time.perf_counter()
+    stats = loop.run()
+    return Run(time.perf_counter() - start, host.later_s, host.texts, stats.drafts)
 
 
 def compare(
@@ -126,22 +128,35 @@ def compare(
 def show(title: str, rounds: Sequence[dict[str, Run]]) -> None:
     """One line for each side."""
     table = Table(title=title)
-    for name in ("side", "tok/s", "ratio to off", "min-max", "tokens/pass", "rejected"):
+    for name in (
+        "side",
+        "tok/s",
+        "ratio to off",
+        "min-max",
+        "per token",
+        "min-max",
+        "tokens/pass",
+        "rejected",
+    ):
         table.add_column(name, justify="left" if name == "side" else "right")
     for name in rounds[0]:
-        ratios = [runs[OFF.name].seconds / runs[name].seconds for runs in rounds]
+        whole = [runs[OFF.name].seconds / runs[name].seconds for runs in rounds]
+        later = [runs[OFF.name].later_s / runs[name].later_s for runs in rounds]
         runs = [each[name] for each in rounds]
-        tokens = sum(map(len, runs[0].texts.values())) - len(runs[0].texts)
         account = runs[0].drafts
         table.add_row(
             name,
-            f"{tokens / statistics.median(each.seconds for each in runs):.1f}",
-            f"{statistics.median(ratios):.2f}",
-            f"{min(ratios):.2f}-{max(ratios):.2f}",
+            f"{sum(map(len, runs[0].texts.values())) / statistics.median(each.seconds for each in runs):.1f}",
+            *(cell for ratios in (whole, later) for cell in middle_and_range(ratios)),
             f"{tokens_per_pass(account):.2f}" if account.verifications else "1.00",
             f"{account.rejected / account.verified:.0%}" if account.verified else "-",
         )
     Console(width=120).print(table)
+
+
+def middle_and_range(ratios: Sequence[float]) -> tuple[str, str]:
+    """Median, and least and most."""
+    return f"{statistics.median(ratios):.2f}", f"{min(ratios):.2f}-{max(ratios):.2f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -170,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for rows in options.rows:
             prompts = [available[i % len(available)] for i in range(max(rows, options.prompts))]
             here = {side: each.with_rows(rows) for side, each in sides.items()}
-            title = f"{name}, {rows} in flight, temperature {options.temperature:g}, after the first token"
+            title = f"{name}, {rows} in flight, temperature {options.temperature:g}"
             show(title, compare(here, prompts, params, options.repeats))
     return 0
 
