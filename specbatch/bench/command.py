@@ -66,7 +66,7 @@ def machine(rig: Rig, job: JobConfig) -> dict[str, object]:
     profile = rig.target.profile
     return {
         "model": job.model,
-        **rig.numerics,
+        **rig.computes,
         "processor": processor_name(),
         "threads": job.threads or usable_cores(),
         "drafter": "" if (drafter := rig.new_drafter()) is None else drafter.name,

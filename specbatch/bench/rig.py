@@ -35,7 +35,7 @@ class Rig:
     Attributes:
         target: The model, with the profile and the memory for drafts, and without a drafter.
         encoder: Turns raw prompts into tokens of this model.
-        numerics: Device, number format and kernels.
+        computes: Device, number format and kernels, instruction set included.
         notice: Why it is slower than it could be; empty when it is not.
         head: The part of the drafter that keeps nothing from run to run.
         suffix: Whether a suffix drafter goes before it, or drafts alone.
@@ -45,7 +45,7 @@ class Rig:
 
     target: Target
     encoder: PromptEncoder
-    numerics: Mapping[str, str]
+    computes: Mapping[str, str]
     notice: str
     head: Drafter | None = None
     suffix: bool = False
@@ -95,7 +95,8 @@ def open_rig(job: JobConfig, policies: Sequence[str], files: ModelFiles) -> Rig:
     room = drafts_in_memory(largest, config)
     target = Target(config, encoder.tokenizer, built.executor, max_drafted=room, draft_nodes=N_MAX)
     meter = open_meter(built.numerics["device"], job.assume_watts)
-    rig = Rig(target, encoder, built.numerics, built.notice, head, suffix, meter=meter)
+    computes = {**built.numerics, "kernels": built.kernels}
+    rig = Rig(target, encoder, computes, built.notice, head, suffix, meter=meter)
     if not any(map(counts_with_costs, policies)):
         return rig
     subject = subject_of(largest, files, config, built, plan, rig.new_drafter())

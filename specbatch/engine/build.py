@@ -57,11 +57,13 @@ class Built:
 
     Attributes:
         numerics: What of it can change a row's last bits.
+        kernels: Which compute, instruction set included; two of them may have the same numerics.
         notice: Why it is slower than it could be; empty when it is not.
     """
 
     executor: Executor
     numerics: Mapping[str, str]
+    kernels: str
     notice: str = ""
 
 
@@ -98,15 +100,15 @@ def build_executor(
         else:
             decoder = weights.decoder(needs.captured)
         compiled = CompiledExecutor(decoder, store, pool)
-        return Built(compiled, {**here, "kernels": f"compiled-{pool.isa}"})
+        return Built(compiled, {**here, "kernels": f"compiled-{pool.numerics}"}, f"compiled-{pool.isa}")
     load_deferred(*UNTOUCHED)  # random generators of torch want it, and who knows what else
     make_linear = choose_linear(device, layer_shapes(config))
     attention = _attention(config, device)
     values = load_weights(files, config, job.quantize)
     plain = build_decoder(config, values, make_linear, dtype, device, needs.captured)
     executor = TorchExecutor(plain, store, attention)
-    numerics = {**here, "kernels": f"torch-{make_linear.__name__}-{attention.name}"}
-    return Built(executor, numerics, missed_kernels(device))
+    kernels = f"torch-{make_linear.__name__}-{attention.name}"
+    return Built(executor, {**here, "kernels": kernels}, kernels, missed_kernels(device))
 
 
 def build_beside(target: Executor, files: ModelFiles, config: ModelConfig, more_pages: int) -> Executor:

@@ -76,7 +76,7 @@ def subject_of(
         threads=job.threads or usable_cores(),
         device=numerics["device"],
         dtype=numerics["dtype"],
-        kernels=numerics["kernels"],
+        kernels=built.kernels,
         page_size=job.page_size,
         model=files.name,
         model_digest=files.digest,

@@ -43,8 +43,7 @@ from tests.kernels.draft_heads import (  # noqa: E402
     run,
     same,
 )
-
-ISAS: list[Isa] = ["portable"] if ThreadPool(1).isa == "portable" else ["avx2", "portable"]
+from tests.kernels.isas import ISAS  # noqa: E402
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -37,7 +37,8 @@ from specbatch_kernels.cpu import (  # noqa: E402
 from specbatch_kernels.cpu.packing import WeightType, source_row_bytes  # noqa: E402
 from specbatch_kernels.cpu.pool import Isa  # noqa: E402
 
-ISAS: list[Isa] = ["portable"] if ThreadPool(1).isa == "portable" else ["avx2", "portable"]
+from tests.kernels.isas import ISAS  # noqa: E402
+
 NAN = float("nan")
 
 

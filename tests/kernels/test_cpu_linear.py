@@ -29,25 +29,11 @@ from specbatch_kernels.cpu.packing import (  # noqa: E402
 )
 from specbatch_kernels.cpu.pool import Isa  # noqa: E402
 
-ISAS: list[Isa] = ["portable"] if ThreadPool(1).isa == "portable" else ["avx2", "portable"]
-KINDS: list[WeightType] = ["f32", "q4_0", "q4_1", "q8_0"]
+from tests.kernels.isas import ISAS  # noqa: E402
+from tests.kernels.matrices import KINDS, random_source, run  # noqa: E402
+
 GGUF_TYPES = {"q4_0": 2, "q4_1": 3, "q8_0": 8}
 NAN = float("nan")
-
-
-def random_source(kind: WeightType, rows: int, cols: int, seed: int = 0) -> torch.Tensor:
-    """Weights as a file stores them: any quants, scales of either sign and of many sizes."""
-    g = torch.Generator().manual_seed(seed)
-    if kind == "f32":
-        return torch.randn(rows, cols, generator=g)
-    blocks = cols // 32
-    raw = torch.randint(0, 256, (rows, blocks, source_row_bytes(kind, 32)), dtype=torch.uint8, generator=g)
-    scales = torch.randn(rows, blocks, 2, generator=g) * 2.0 ** -torch.randint(
-        2, 22, (rows, blocks, 2), generator=g
-    )
-    fields = 4 if kind == "q4_1" else 2
-    raw[:, :, :fields] = scales.half().view(torch.uint8)[:, :, :fields]
-    return raw.reshape(rows, -1)
 
 
 def exact_weights(kind: WeightType, source: torch.Tensor) -> torch.Tensor:
@@ -58,16 +44,6 @@ def exact_weights(kind: WeightType, source: torch.Tensor) -> torch.Tensor:
     from gguf.quants import dequantize
 
     return torch.from_numpy(np.array(dequantize(source.numpy(), GGMLQuantizationType(GGUF_TYPES[kind]))))
-
-
-def run(x: torch.Tensor, matrix: PackedMatrix, pool: ThreadPool) -> torch.Tensor:
-    if matrix.gated:
-        out = torch.full((len(x), matrix.rows // 2), NAN)
-        gated_linear(x, matrix, out, pool)
-    else:
-        out = torch.full((len(x), matrix.rows), NAN)
-        linear(x, matrix, out, pool)
-    return out
 
 
 def reference(x: torch.Tensor, matrix: PackedMatrix) -> torch.Tensor:

@@ -13,6 +13,9 @@ if not cpu.available():
     pytest.skip(cpu.unavailable_reason(), allow_module_level=True)
 
 from specbatch_kernels.cpu import AttentionKeys, KvCache, ThreadPool, paged_attention  # noqa: E402
+from specbatch_kernels.cpu.pool import Isa  # noqa: E402
+
+from tests.kernels.isas import ISAS  # noqa: E402
 
 
 def problem(tokens: int = 8) -> tuple[torch.Tensor, KvCache, AttentionKeys]:
@@ -92,6 +95,12 @@ def test_workers_get_a_core_each_when_they_use_the_whole_machine() -> None:
     assert ThreadPool(len(usable)).cores == tuple(usable)
     assert ThreadPool(len(usable) + 1).cores is None
     assert ThreadPool(len(usable), cores=None).cores is None
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_wide_kernels_are_the_narrow_ones_to_whoever_compares_results(isa: Isa) -> None:
+    with ThreadPool(1, isa=isa) as pool:
+        assert (pool.isa, pool.numerics) == (isa, "portable" if isa == "portable" else "avx2")
 
 
 def test_pool_refuses_bad_arguments() -> None:

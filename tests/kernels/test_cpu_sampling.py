@@ -14,7 +14,8 @@ if not cpu.available():
 from specbatch_kernels.cpu import SamplingRow, ThreadPool, sample, sample_reference  # noqa: E402
 from specbatch_kernels.cpu.pool import Isa  # noqa: E402
 
-ISAS: list[Isa] = ["portable"] if ThreadPool(1).isa == "portable" else ["avx2", "portable"]
+from tests.kernels.isas import ISAS  # noqa: E402
+
 NAN, INF = float("nan"), float("inf")
 
 

@@ -134,11 +134,12 @@ def test_kernels_can_be_chosen_and_are_part_of_the_numerics(tmp_path: Path) -> N
     settings: dict[str, Any] = {"input": ("x",), "kv_memory": 2**24, "device": "cpu"}
     built = build_executor(JobConfig(**settings, kernels="torch"), files, config)
     assert isinstance(built.executor, TorchExecutor)
-    assert built.numerics["kernels"] == "torch-PackedLinear-fused"
+    assert built.numerics["kernels"] == built.kernels == "torch-PackedLinear-fused"
     if available():
         built = build_executor(JobConfig(**settings), files, config)
         assert isinstance(built.executor, CompiledExecutor)
-        assert built.numerics["kernels"].startswith("compiled-")
+        assert built.numerics["kernels"] == f"compiled-{built.executor.pool.numerics}"
+        assert built.kernels == f"compiled-{built.executor.pool.isa}"
         assert not built.notice
 
 

@@ -12,7 +12,11 @@ from specbatch_kernels.cpu import native
 if TYPE_CHECKING:
     from specbatch_kernels.cpu import _native as _types
 
-Isa = Literal["auto", "avx2", "portable"]
+Isa = Literal["auto", "avx512", "avx2", "portable"]
+
+# Sets whose results are another's, to the last bit: they add the same numbers in the same order, only more
+# outputs at a time.
+_SAME_BITS = {"avx512": "avx2"}
 
 
 class ThreadPool:
@@ -30,8 +34,8 @@ class ThreadPool:
             kernel runs); None leaves placement to the system. ``"auto"`` pins one worker to each
             usable CPU when there are as many workers as CPUs, and none otherwise: next to a busy
             process the system keeps putting two workers that wait for each other on one CPU.
-        isa: ``"auto"`` takes the best instruction set the processor has. The sets differ in their
-            last bits, so the choice is part of what a result depends on.
+        isa: ``"auto"`` takes the best instruction set the processor has. ``"portable"`` differs from
+            the others in its last bits, so :attr:`numerics` is part of what a result depends on.
         spin_us: Microseconds a waiting worker spins before it parks. On shared machines waking a
             parked one can take longer than what there is to do between two kernels of a run.
 
@@ -60,6 +64,11 @@ class ThreadPool:
         self.cores = None if cores is None else tuple(cores)
         self.isa: str = _native.best_isa() if isa == "auto" else isa
         self._handle: _types._Pool | None = _native.pool_new(workers, self.cores, spin_us, self.isa)
+
+    @property
+    def numerics(self) -> str:
+        """What of the instruction set a result depends on: the first set that had these bits."""
+        return _SAME_BITS.get(self.isa, self.isa)
 
     @property
     def handle(self) -> _types._Pool:

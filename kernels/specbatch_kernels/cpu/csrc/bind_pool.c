@@ -7,17 +7,23 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static int has_avx2(void) {
 #if defined(__x86_64__)
+static int has_avx2(void) {
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-#else
-    return 0;
-#endif
 }
 
+/* The system must save the wide registers, too, which these ask about. */
+static int has_avx512(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+#endif
+
+/* NULL where the processor lacks it. */
 static const sb_kernels *find_kernels(const char *name) {
 #if defined(__x86_64__)
+    if (!strcmp(name, "avx512")) return has_avx512() ? &sb_kernels_avx512 : NULL;
     if (!strcmp(name, "avx2")) return has_avx2() ? &sb_kernels_avx2 : NULL;
 #endif
     return strcmp(name, "portable") ? NULL : &sb_kernels_portable;
@@ -32,7 +38,7 @@ static void handle_free(PyObject *capsule) {
 
 static PyObject *best_isa(PyObject *self, PyObject *args) {
     (void)self, (void)args;
-    return PyUnicode_FromString(has_avx2() ? "avx2" : "portable");
+    return PyUnicode_FromString(find_kernels("avx512") ? "avx512" : find_kernels("avx2") ? "avx2" : "portable");
 }
 
 static int read_cores(PyObject *cores, int *into, int count) {

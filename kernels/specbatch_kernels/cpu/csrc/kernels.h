@@ -31,7 +31,7 @@ typedef struct {
 
 extern const sb_kernels sb_kernels_portable;
 #if defined(__x86_64__)
-extern const sb_kernels sb_kernels_avx2;
+extern const sb_kernels sb_kernels_avx2, sb_kernels_avx512;
 #endif
 
 #endif

@@ -9,79 +9,87 @@
 /* How far ahead weights are fetched from memory. */
 #define FETCH_BLOCKS 8
 
-/* One vector of lanes of 2 * `tiles` halves (of tiles `stride` bytes apart) for `tokens` tokens, both
+/* One vector of lanes of each part of `tiles` tiles (`stride` bytes apart) for `tokens` tokens, both
  * constants once inlined.  What the compiler would like to keep in registers there are not enough of
  * (scales, inputs) is hidden from it and read again: the first-level cache has nothing else to do. */
-SB_INLINE void direct_lanes(v8 *sum, const uint8_t *quants, int64_t stride, const half_scales *scales,
+SB_INLINE void direct_lanes(vt *sum, const uint8_t *quants, int64_t stride, const part_scales *scales,
                             const float *inputs, const int tokens, const int tiles, const sb_type type) {
     SB_FOR(4, pair, lane_inputs(type) / 2, {
-        v8u lanes[4];
+        vtu lanes[4];
         SB_OPAQUE(quants);
-        SB_FOR(4, u, 2 * tiles, {
-            lanes[u] = shift_to_pair(v8u_load(quants + u / 2 * stride + 32 * (u % 2)), pair, type);
+        SB_FOR(4, u, VT_PARTS * tiles, {
+            lanes[u] = shift_to_pair(vtu_load(quants + part_at(u, stride)), pair, type);
         })
         SB_FOR(2, second, 2, {
-            v8 w[4];
+            vt w[4];
             SB_OPAQUE(scales);
-            SB_FOR(4, u, 2 * tiles, w[u] = decode(lanes[u], &scales[u], second, type);)
-            SB_FOR(6, t, tokens, {
-                v8 input = v8_set1(inputs[(2 * pair + second) * tokens + t]);
-                SB_FOR(4, u, 2 * tiles, sum[u * tokens + t] = v8_fma(input, w[u], sum[u * tokens + t]);)
+            SB_FOR(4, u, VT_PARTS * tiles, w[u] = decode(lanes[u], &scales[u], second, type);)
+            SB_FOR(TOKENS, t, tokens, {
+                vt input = vt_set1(inputs[(2 * pair + second) * tokens + t]);
+                SB_FOR(4, u, VT_PARTS * tiles, sum[u * tokens + t] = vt_fma(input, w[u], sum[u * tokens + t]);)
             })
         })
     })
 }
 
-SB_INLINE void direct_blocks(v8 *sum, const uint8_t *data, int64_t stride, int64_t cols, const float *inputs,
+SB_INLINE void direct_blocks(vt *sum, const uint8_t *data, int64_t stride, int64_t cols, const float *inputs,
                              const int tokens, const int tiles, const sb_type type) {
     for (int64_t k = 0; k < cols; k += SB_QBLOCK, data += sb_block_bytes(type)) {
-        half_scales scales[4];
+        part_scales scales[4];
         int64_t ahead = FETCH_BLOCKS * sb_block_bytes(type);
         if (k + FETCH_BLOCKS * SB_QBLOCK >= cols) ahead += (tiles - 1) * stride; /* the same place in the next pair */
-        SB_FOR(2, u, tiles, SB_FETCH(data + u * stride + ahead, sb_block_bytes(type));)
-        SB_FOR(4, u, 2 * tiles, load_scales(&scales[u], data + u / 2 * stride, u % 2, type);)
+        SB_FOR(4, u, tiles, SB_FETCH(data + u * stride + ahead, sb_block_bytes(type));)
+        SB_FOR(4, u, VT_PARTS * tiles, load_scales(&scales[u], data + u / VT_PARTS * stride, u % VT_PARTS, type);)
         const uint8_t *quants = block_quants(data, type);
         for (int g = 0; g < SB_QBLOCK / lane_inputs(type); g++, quants += 64, inputs += lane_inputs(type) * tokens)
             direct_lanes(sum, quants, stride, scales, inputs, tokens, tiles, type);
     }
 }
 
-SB_INLINE void direct_float(v8 *sum, const uint8_t *data, int64_t stride, int64_t cols, const float *inputs,
+SB_INLINE void direct_float(vt *sum, const uint8_t *data, int64_t stride, int64_t cols, const float *inputs,
                             const int tokens, const int tiles) {
     for (int64_t k = 0; k < cols; k++, data += SB_TILE * sizeof(float), inputs += tokens) {
-        v8 w[4];
-        SB_FOR(4, u, 2 * tiles, w[u] = (v8)v8u_load(data + u / 2 * stride + 32 * (u % 2));)
-        SB_FOR(6, t, tokens, {
-            v8 input = v8_set1(inputs[t]);
-            SB_FOR(4, u, 2 * tiles, sum[u * tokens + t] = v8_fma(input, w[u], sum[u * tokens + t]);)
+        vt w[4];
+        SB_FOR(4, u, VT_PARTS * tiles, w[u] = (vt)vtu_load(data + part_at(u, stride));)
+        SB_FOR(TOKENS, t, tokens, {
+            vt input = vt_set1(inputs[t]);
+            SB_FOR(4, u, VT_PARTS * tiles, sum[u * tokens + t] = vt_fma(input, w[u], sum[u * tokens + t]);)
         })
     }
 }
 
 SB_INLINE void direct(const sb_linear *l, const float *inputs, int64_t tile, const int tokens, const int tiles,
                       const sb_type type) {
-    v8 sum[2 * DIRECT_TOKENS];
+    vt sum[SUMS];
     int64_t cols = l->matrix.cols, stride = sb_tile_bytes(type, cols);
     const uint8_t *data = l->matrix.data + tile * stride;
-    SB_FOR(12, i, 2 * tiles * tokens, sum[i] = v8_zero();)
+    SB_FOR(SUMS, i, VT_PARTS * tiles * tokens, sum[i] = vt_zero();)
     if (type == SB_F32)
         direct_float(sum, data, stride, cols, inputs, tokens, tiles);
     else
         direct_blocks(sum, data, stride, cols, inputs, tokens, tiles, type);
-    SB_FOR(2, u, tiles, {
+    SB_FOR(4, u, tiles, {
         float sums[DIRECT_TOKENS * SB_TILE];
-        SB_FOR(6, t, tokens, {
-            v8_store(sums + t * SB_TILE, sum[2 * u * tokens + t]);
-            v8_store(sums + t * SB_TILE + 8, sum[(2 * u + 1) * tokens + t]);
-        })
+        SB_FOR(TOKENS, t, tokens, SB_FOR(2, h, VT_PARTS, {
+            vt_store(sums + t * SB_TILE + h * VT_LANES, sum[(VT_PARTS * u + h) * tokens + t]);
+        }))
         finish_tile(l, tile + u, 0, tokens, sums);
     })
 }
 
-/* A lone token has two chains per tile, too few to hide their latency: two tiles go together. */
+/* Tiles that go together: a few chains of sums are too few to hide their latency, and where there are
+ * registers for more an input that is read once serves them all. */
+SB_INLINE int tiles_together(const int tokens) {
+    if (tokens == 1) return 4 / VT_PARTS;
+    return VT_PARTS == 1 && 2 * tokens <= SUMS ? 2 : 1;
+}
+
 SB_INLINE void direct_tiles(const sb_linear *l, const float *inputs, int64_t tile, int64_t end, const int tokens,
                             const sb_type type) {
-    if (tokens == 1)
+    const int together = tiles_together(tokens);
+    if (together >= 4)
+        for (; tile + 4 <= end; tile += 4) direct(l, inputs, tile, tokens, 4, type);
+    if (together >= 2)
         for (; tile + 2 <= end; tile += 2) direct(l, inputs, tile, tokens, 2, type);
     for (; tile < end; tile++) direct(l, inputs, tile, tokens, 1, type);
 }
@@ -92,27 +100,19 @@ SB_INLINE void direct_tiles(const sb_linear *l, const float *inputs, int64_t til
     SB_OUTLINE void direct_##name##_##tokens(const sb_linear *l, const float *inputs, int64_t tile, int64_t end) {     \
         direct_tiles(l, inputs, tile, end, tokens, type);                                                              \
     }
-#define SB_DIRECT_ALL(type, name)                                                                                      \
-    SB_DIRECT(1, type, name)                                                                                           \
-    SB_DIRECT(2, type, name)                                                                                           \
-    SB_DIRECT(3, type, name)                                                                                           \
-    SB_DIRECT(4, type, name)                                                                                           \
-    SB_DIRECT(5, type, name)                                                                                           \
-    SB_DIRECT(6, type, name)
-SB_DIRECT_ALL(SB_F32, f32)
-SB_DIRECT_ALL(SB_Q4_0, q4_0)
-SB_DIRECT_ALL(SB_Q4_1, q4_1)
-SB_DIRECT_ALL(SB_Q8_0, q8_0)
+SB_EACH_COUNT(SB_DIRECT, SB_F32, f32)
+SB_EACH_COUNT(SB_DIRECT, SB_Q4_0, q4_0)
+SB_EACH_COUNT(SB_DIRECT, SB_Q4_1, q4_1)
+SB_EACH_COUNT(SB_DIRECT, SB_Q8_0, q8_0)
 
 typedef void (*direct_function)(const sb_linear *l, const float *inputs, int64_t tile, int64_t end);
 
-#define SB_DIRECT_ROW(name)                                                                                            \
-    {direct_##name##_1, direct_##name##_2, direct_##name##_3, direct_##name##_4, direct_##name##_5, direct_##name##_6}
+#define SB_DIRECT_ENTRY(tokens, name) direct_##name##_##tokens,
 static const direct_function direct_functions[SB_TYPES][DIRECT_TOKENS] = {
-    [SB_F32] = SB_DIRECT_ROW(f32),
-    [SB_Q4_0] = SB_DIRECT_ROW(q4_0),
-    [SB_Q4_1] = SB_DIRECT_ROW(q4_1),
-    [SB_Q8_0] = SB_DIRECT_ROW(q8_0),
+    [SB_F32] = {SB_EACH_COUNT(SB_DIRECT_ENTRY, f32)},
+    [SB_Q4_0] = {SB_EACH_COUNT(SB_DIRECT_ENTRY, q4_0)},
+    [SB_Q4_1] = {SB_EACH_COUNT(SB_DIRECT_ENTRY, q4_1)},
+    [SB_Q8_0] = {SB_EACH_COUNT(SB_DIRECT_ENTRY, q8_0)},
 };
 
 #endif

@@ -4,12 +4,13 @@
 #define SB_LINEAR_INPUTS_H
 
 #include "linear.h"
+#include "linear_lanes.h"
 #include "norm_kernel.h"
 
-/* Up to this many tokens are one group, multiplied by weights decoded in registers: 12 sums, 2 weights, 1 input. */
-#define DIRECT_TOKENS 6
-/* Most tokens that a panel of weights is multiplied by at a time: as many registers. */
-#define PANEL_TOKENS 6
+/* Up to this many tokens are one group, multiplied by weights decoded in registers. */
+#define DIRECT_TOKENS GROUP_TOKENS
+/* Most tokens that a panel of weights is multiplied by at a time. */
+#define PANEL_TOKENS GROUP_TOKENS
 
 static int64_t num_groups(int64_t tokens) {
     return tokens <= DIRECT_TOKENS ? 1 : (tokens + PANEL_TOKENS - 1) / PANEL_TOKENS;
@@ -19,18 +20,20 @@ static int64_t num_groups(int64_t tokens) {
  * independent sums to hide the latency of an addition. */
 static int64_t group_start(int64_t tokens, int64_t group) { return tokens * group / num_groups(tokens); }
 
-/* Inputs [k, k + 8) of up to eight tokens.  Whole vectors are written, each over the surplus of the one
- * before: what follows the last must be written later, by the same worker. */
-SB_INLINE void pack_eight(float *packed, const float *const *rows, int64_t k, int64_t count) {
+/* Inputs [k, k + 8) of the up to eight tokens from `first` on, of `count`.  Whole vectors are written: the
+ * surplus of the last tokens lies where the first tokens' later inputs will, which must be written later,
+ * by the same worker. */
+SB_INLINE void pack_eight(float *packed, const float *const *rows, int64_t k, int64_t first, int64_t count) {
     v8 block[8];
-    SB_FOR(8, t, 8, block[t] = t < count ? v8_load(rows[t] + k) : v8_zero();)
+    SB_FOR(8, t, 8, block[t] = first + t < count ? v8_load(rows[first + t] + k) : v8_zero();)
     v8_transpose(block);
-    SB_FOR(8, i, 8, v8_store(packed + (k + i) * count, block[i]);)
+    SB_FOR(8, i, 8, v8_store(packed + (k + i) * count + first, block[i]);)
 }
 
 static void pack_group(float *packed, const float *const *rows, int64_t cols, int64_t count) {
     int64_t k = 0;
-    for (; k + 16 <= cols; k += 8) pack_eight(packed, rows, k, count);
+    for (; k + 16 <= cols; k += 8)
+        for (int64_t first = (count - 1) / 8 * 8; first >= 0; first -= 8) pack_eight(packed, rows, k, first, count);
     for (; k < cols; k++)
         for (int64_t t = 0; t < count; t++) packed[k * count + t] = rows[t][k];
 }
@@ -50,7 +53,7 @@ static const float *prepare_inputs(const sb_linear *l, sb_pool *pool, float *scr
     int64_t cols = l->matrix.cols;
     for (int64_t g; (g = sb_pool_ticket(pool)) < num_groups(l->tokens);) {
         int64_t first = group_start(l->tokens, g), count = group_start(l->tokens, g + 1) - first;
-        const float *rows[8];
+        const float *rows[GROUP_TOKENS];
         for (int64_t t = 0; t < count; t++) rows[t] = input_row(l, first + t, scratch + t * cols);
         pack_group(l->packed + first * cols, rows, cols, count);
     }

@@ -1,7 +1,7 @@
 /* The two paths of a linear layer and the choice between them.
  *
  * A few tokens: weights are decoded in registers and used at once.  More tokens: a panel of weights
- * is decoded into the first-level cache and multiplied by all tokens, up to six at a time.
+ * is decoded into the first-level cache and multiplied by all tokens, a group at a time.
  */
 #ifndef SB_LINEAR_KERNEL_H
 #define SB_LINEAR_KERNEL_H
@@ -20,7 +20,7 @@ static void run_tiles(const sb_linear *l, const float *inputs, int64_t tile, int
 
 /* Panel and sums, then rows of inputs. */
 static size_t linear_scratch(int64_t cols) {
-    return (PANEL_FLOATS + (size_t)(PANEL_TOKENS * cols)) * sizeof(float);
+    return (PANEL_FLOATS + (size_t)(GROUP_TOKENS * cols)) * sizeof(float);
 }
 
 /* Work is claimed in chunks of even numbers of tiles, several per worker: workers that the system

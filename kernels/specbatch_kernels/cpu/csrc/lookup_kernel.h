@@ -8,15 +8,15 @@
 /* The lane of one row out of the decoded vectors of a block. */
 SB_INLINE void lookup_blocks(float *out, const uint8_t *tile, int row, int64_t cols, const sb_type type) {
     for (int64_t k = 0; k < cols; k += SB_QBLOCK, tile += sb_block_bytes(type)) {
-        half_scales scales;
-        load_scales(&scales, tile, row / 8, type);
-        const uint8_t *quants = block_quants(tile, type) + 32 * (row / 8);
+        part_scales scales;
+        load_scales(&scales, tile, row / VT_LANES, type);
+        const uint8_t *quants = block_quants(tile, type) + row / VT_LANES * (int)sizeof(vt);
         for (int g = 0; g < SB_QBLOCK; g += lane_inputs(type), quants += 64) {
-            v8u lanes = v8u_load(quants);
+            vtu lanes = vtu_load(quants);
             SB_FOR(8, i, lane_inputs(type), {
-                float weights[8];
-                v8_store(weights, decode(shift_to_pair(lanes, i / 2, type), &scales, i % 2, type));
-                out[k + g + i] = weights[row % 8];
+                float weights[VT_LANES];
+                vt_store(weights, decode(shift_to_pair(lanes, i / 2, type), &scales, i % 2, type));
+                out[k + g + i] = weights[row % VT_LANES];
             })
         }
     }

@@ -1,5 +1,5 @@
-/* Eight float lanes.  The same kernels compile to AVX2+FMA where SB_AVX2 is defined and to whatever
- * the baseline processor offers elsewhere (GCC/Clang vector extensions).
+/* Eight float lanes.  The same kernels compile to AVX2+FMA where SB_AVX2 is defined (with AVX-512, too) and
+ * to whatever the baseline processor offers elsewhere (GCC/Clang vector extensions).
  *
  * The two versions round differently: v8_fma is fused only in the first.
  */
