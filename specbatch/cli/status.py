@@ -72,7 +72,7 @@ def _state(found: RunStatus) -> str:
     if found.state == "stopped":
         return f"stopped, exit code {found.exit_code}; the same command continues"
     if found.state == "killed":
-        return "dead: killed, or the machine went down; the same command continues"
+        return "dead: killed, the machine went down, or its disk had no room left; the same command continues"
     return "unknown"
 
 

@@ -195,10 +195,17 @@ class RunHost:
             StorageError: The disk refused.
         """
         self._writer.flush()
+        self._committed_tokens = self._tally.output_tokens
         if self._decisions is not None:
             self._decisions.flush()
-        self._committed_tokens = self._tally.output_tokens
         self._keep()
+
+    def work_done(self) -> WorkDone:
+        """What there is to show at present."""
+        # The snapshot of the present step may still be to come.
+        computed = max(self._computed_tokens, self._tally.output_tokens)
+        committed, owners = self._committed_tokens, dict(self._owner_tokens)
+        return WorkDone(self._writer.committed, computed, committed, *self._attributed, owners)
 
     def _commit_if_due(self) -> None:
         if self._writer.due or (self._decisions is not None and len(self._decisions) >= MANY_DECISIONS):
@@ -207,11 +214,7 @@ class RunHost:
     def _keep(self) -> None:
         self._recorded_at = self.now()
         if self._record is not None:
-            # The snapshot of the present step may still be to come.
-            computed = max(self._computed_tokens, self._tally.output_tokens)
-            committed, owners = self._committed_tokens, dict(self._owner_tokens)
-            done = self._writer.committed
-            self._record(WorkDone(done, computed, committed, *self._attributed, owners))
+            self._record(self.work_done())
 
     def _count(self, answer: Answer) -> None:
         self._stop.saw(answer.status)

@@ -15,17 +15,18 @@ import numpy as np
 
 from specbatch.config import JobConfig
 from specbatch.config.places import DATE, Shard
-from specbatch.errors import SpecbatchError, UsageError
+from specbatch.errors import UsageError
+from specbatch.job.attempts import Attempts, told_of_last
 from specbatch.job.feed import TableFeed
 from specbatch.job.gauge import Gauge, open_gauge, require_meter
 from specbatch.job.host import Rows, RunHost
-from specbatch.job.mishaps import mishap
+from specbatch.job.mishaps import mishaps
 from specbatch.job.nights import place_of
 from specbatch.job.outcome import RunOutcome, StopRule, has_failures, judge
 from specbatch.job.promises import count_from_first_start, deadline_notice, reminder
 from specbatch.job.refusals import refusals, refuse
 from specbatch.job.reuse import Donor
-from specbatch.job.state import Attempts, claim, finished_before
+from specbatch.job.state import claim, finished_before
 from specbatch.job.surroundings import Surroundings
 from specbatch.models.files import ModelFiles
 from specbatch.progress import Reporter, Tally
@@ -193,12 +194,8 @@ class _Run:
     def _open_engine(self, files: ModelFiles, continued: bool) -> Engine:
         """The engine, checked to compute what earlier attempts computed."""
         self._reporter.phase("loading model")
-        try:
+        with mishaps(self._directory.path, "the model cannot be loaded"):
             engine = self._around.open_engine(self._config, files, self._started, self._reporter.phase)
-        except SpecbatchError:
-            raise
-        except Exception as error:
-            raise mishap(self._directory.path, "the model cannot be loaded", error) from error
         if engine.notice:
             self._reporter.message(engine.notice)
         self._attempts.check_numerics(engine.numerics, started=continued)
@@ -252,10 +249,9 @@ class _Run:
         for reason in parts.ignored:
             self._reporter.message(f"ignored {self._directory.parts}/{reason}")
         before = read_progress(parts, index.keys, retry_failed=retry_failed)
-        last = self._attempts.manifest.attempts[-2:-1]
-        if last and last[0].exit_code is None:
-            lost = last[0].lost_tokens
-            self._reporter.message(f"the last attempt was killed; {lost} tokens or more of its work are lost")
+        ended = told_of_last(self._attempts.manifest)
+        if ended is not None:
+            self._reporter.message(ended)
         done = int(before.done.sum())
         if done:
             self._reporter.message(f"continuing: {done} of {len(index)} rows are finished")
@@ -277,14 +273,15 @@ class _Run:
             host.keep_decisions(DecisionWriter(folder, self._form.stamp, attempt))
         self._reporter.begin(tally)
         try:
-            yield host
-        except SpecbatchError:
+            with mishaps(self._directory.path, "the engine failed"):
+                try:
+                    yield host
+                except Exception:
+                    host.commit()
+                    raise
             host.commit()
-            raise
-        except Exception as error:
-            host.commit()
-            raise mishap(self._directory.path, "the engine failed", error) from error
-        host.commit()
+        finally:
+            self._attempts.worked(host.work_done())
 
 
 @contextmanager

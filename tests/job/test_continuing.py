@@ -70,7 +70,9 @@ def test_a_killed_attempt_is_told_of(tmp_path: Path) -> None:
     path.write_text(json.dumps(content))
     world = World()
     run(config, world)
-    assert "the last attempt was killed; 16 tokens or more of its work are lost" in world.reporter.said
+    (told,) = [line for line in world.reporter.said if line.startswith("the last attempt")]
+    assert told.startswith("the last attempt ended without saying why (killed, ")
+    assert told.endswith("; 16 tokens or more of its work are lost")
 
 
 PROMISES: list[tuple[dict[str, object], dict[str, object]]] = [

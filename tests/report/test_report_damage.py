@@ -214,7 +214,7 @@ def test_a_killed_attempt_has_lost_what_it_did_not_commit(night: Path) -> None:
     report = whole(night)
     assert (report.state, report.lost_tokens) == ("killed", 600)
     shown = called("report", str(night)).stdout
-    assert "lost        600 tokens of attempts that were killed" in shown
+    assert "lost        600 tokens of attempts that ended early" in shown
 
 
 def test_results_of_another_version_lack_columns_and_are_reported(night: Path) -> None:
