@@ -13,6 +13,7 @@ from specbatch.errors import ExitCode, RowFault
 from specbatch.job.estimate import Estimate, Speed, late_rows
 from specbatch.job.lookover import EXAMPLES, Fault, Lookover, Repeats, TextCheck
 from specbatch.job.nights import run_directory
+from specbatch.job.reach import PerToken, per_token
 from specbatch.job.state import check_place
 from specbatch.job.surroundings import open_encoder
 from specbatch.models.config import ModelConfig
@@ -92,6 +93,7 @@ class Validation:
     late: str
     deadlines: Deadlines
     first_tokens: FirstTokens
+    per_token: PerToken
     estimate: Estimate | None
     tokens: TokenStats | None
     tokenised_rows: int
@@ -127,14 +129,12 @@ def validate_job(config: JobConfig, sample: int, speed: Speed | None, now: float
     parser = RowParser.of(config, now)
     look = Lookover(parser, text)
     index = table.index(parser, look)
-    late = late_rows(index, 0.0)
     _refuse_repeated(look, index, table)
     max_tokens = np.frombuffer(look.max_tokens, np.int64)
-    promised = index.take(_left(look, len(index)))
-    for row in late if config.late == "drop" else ():
-        look.refuse(
-            RowFault("deadline_passed", "the deadline is past, and late = 'drop' ends the row"), int(row)
-        )
+    left = _left(look, len(index))
+    promised = index.take(left)
+    if config.late == "drop":
+        _refuse_late(look, late_rows(index, 0.0))
     estimate = None if speed is None else Estimate.of(speed, config.model, index, max_tokens)
     missing = f"{config.model} is not on this machine yet: run specbatch model pull {config.model}"
     return Validation(
@@ -148,6 +148,7 @@ def validate_job(config: JobConfig, sample: int, speed: Speed | None, now: float
         late=config.late,
         deadlines=_deadlines(promised),
         first_tokens=_first_tokens(promised),
+        per_token=per_token(config, left, promised.tpot_ms, EXAMPLES),
         estimate=estimate,
         tokens=_token_stats(list(look.prompt_tokens.values())),
         tokenised_rows=look.tokenised,
@@ -166,6 +167,12 @@ def _refuse_repeated(look: Lookover, index: RowIndex, table: InputTable) -> None
     names = table.ids(rows[:EXAMPLES])
     for row in rows:
         look.refuse(duplicate_id(names.get(row, b""), int(index.same_id[row]), index.files), row)
+
+
+def _refuse_late(look: Lookover, rows: NDArray[np.int64]) -> None:
+    """Rows that would never be scheduled."""
+    for row in rows.tolist():
+        look.refuse(RowFault("deadline_passed", "the deadline is past, and late = 'drop' ends the row"), row)
 
 
 def _left(look: Lookover, total: int) -> NDArray[np.int64]:

@@ -22,7 +22,6 @@ from specbatch.job.outcome import RunOutcome
 from specbatch.job.run import Start, run_job
 from specbatch.job.surroundings import Surroundings
 from specbatch.progress import PlainReporter
-from specbatch.report.runs.show import energy_in_words
 from specbatch.report.terminal import Ending, print_summary
 from specbatch.settings import load_config
 from tests.tiny_models import write_tiny_model
@@ -209,14 +208,6 @@ def test_a_run_that_was_measured_in_part_has_no_total(folder: Path) -> None:
     assert "different ways (assumed, rapl)" in energy["reason"]
 
 
-def test_a_run_of_which_nothing_was_measured_blames_no_single_attempt(folder: Path) -> None:
-    run(job(folder, "never", limit=2), NoMeter("RAPL: no counters"))
-    assert run(job(folder, "never"), NoMeter("RAPL: no counters"))["energy"]["reason"] == "RAPL: no counters"
-    run(job(folder, "never either", limit=2), NoMeter("RAPL: no counters"))
-    reason = run(job(folder, "never either"), NoMeter("NVML: no driver"))["energy"]["reason"]
-    assert reason == "RAPL: no counters; NVML: no driver"
-
-
 def test_a_meter_that_breaks_ends_no_run(folder: Path) -> None:
     meter = SteadyMeter(reads=2)  # opened, and set to zero when the engine begins; then no more
     energy = run(job(folder, "broken"), meter)["energy"]
@@ -229,7 +220,6 @@ def test_assumed_watts_are_labelled(folder: Path) -> None:
     energy: Any = run_job(config).summary["energy"]
     assert energy["method"] == "assumed"
     assert energy["scope"] == "65 W at all times, nothing was measured"
-    assert energy_in_words(energy).count("assumed") == 1
     assert energy["mean_watts"] == pytest.approx(65.0, rel=0.05)
     attempt = json.loads((folder / "assumed" / "run.json").read_text())["attempts"][0]
     assert attempt["energy"]["method"] == "assumed"
