@@ -70,6 +70,7 @@ class WorkDone:
     """What an attempt has to show; fields as in :class:`specbatch.table.manifest.Attempt`."""
 
     rows: int
+    answered_rows: int
     computed_tokens: int
     committed_tokens: int
     attributed_s: float
@@ -205,7 +206,8 @@ class RunHost:
         # The snapshot of the present step may still be to come.
         computed = max(self._computed_tokens, self._tally.output_tokens)
         committed, owners = self._committed_tokens, dict(self._owner_tokens)
-        return WorkDone(self._writer.committed, computed, committed, *self._attributed, owners)
+        rows, answered = self._writer.committed, self._writer.answered
+        return WorkDone(rows, answered, computed, committed, *self._attributed, owners)
 
     def _commit_if_due(self) -> None:
         if self._writer.due or (self._decisions is not None and len(self._decisions) >= MANY_DECISIONS):

@@ -53,6 +53,7 @@ class Attempt(BaseModel):
         seconds: From start to the last commit, or to the end.
         engine_seconds: The part of it in which the engine ran.
         rows: Rows committed by this attempt.
+        answered_rows: Those of them with a text: the others took next to no time.
         computed_tokens: Output tokens this attempt computed, as far as recorded.
         committed_tokens: Those of them that belong to committed rows.
         reused_rows: Answers copied from another run directory.
@@ -74,6 +75,7 @@ class Attempt(BaseModel):
     seconds: float = 0.0
     engine_seconds: float = 0.0
     rows: int = 0
+    answered_rows: int = 0
     computed_tokens: int = 0
     committed_tokens: int = 0
     reused_rows: int = 0

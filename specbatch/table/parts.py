@@ -54,6 +54,10 @@ class PartWriter:
         form: Schema and stamp.
         flush_rows: Answers that make a commit due.
         flush_every_s: Seconds after which a commit is due.
+
+    Attributes:
+        committed: Rows that are safe.
+        answered: Those of them with a text.
     """
 
     def __init__(self, directory: Path, form: PartFormat, flush_rows: int, flush_every_s: float) -> None:
@@ -62,7 +66,7 @@ class PartWriter:
         self._pending: list[Answer] = []
         self._flushed_at = time.monotonic()
         self._number = next_number(directory)
-        self.committed = 0
+        self.committed = self.answered = 0
 
     def add(self, answer: Answer) -> None:
         """Take an answer; it is safe after the next :meth:`flush`."""
@@ -89,6 +93,7 @@ class PartWriter:
         batch = answers_to_batch(self._pending, form.schema, form.epoch, form.policy, form.engine)
         write_part(self._directory, self._number, pa.Table.from_batches([batch]))
         self.committed += len(self._pending)
+        self.answered += sum(answer.succeeded for answer in self._pending)
         self._number += 1
         self._pending.clear()
 

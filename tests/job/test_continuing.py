@@ -13,6 +13,7 @@ import pytest
 from specbatch.config import JobConfig
 from specbatch.errors import ExitCode, MismatchError, StorageError
 from specbatch.job.validate import validate_job
+from specbatch.report.status import read_status
 
 from .fake_engine import FakeEngine, World
 from .jobs import Crash, crash_at, manifest, results, run, save_job
@@ -73,6 +74,17 @@ def test_a_killed_attempt_is_told_of(tmp_path: Path) -> None:
     (told,) = [line for line in world.reporter.said if line.startswith("the last attempt")]
     assert told.startswith("the last attempt ended without saying why (killed, ")
     assert told.endswith("; 16 tokens or more of its work are lost")
+
+
+def test_the_rate_of_a_run_counts_rows_that_were_answered(tmp_path: Path) -> None:
+    config = save_job(tmp_path, {"prompt": ["a", "b", *["unspeakable"] * 9, "c"]}, flush_rows=1)
+    with pytest.raises(Crash):
+        run(config, crash_at(11))
+    (attempt,) = manifest(config)["attempts"]
+    assert (attempt["rows"], attempt["answered_rows"]) == (11, 2)
+    found = read_status(tmp_path / "out")
+    assert found.rows_done == 11
+    assert found.rows_per_s == pytest.approx(2 / attempt["engine_seconds"])
 
 
 PROMISES: list[tuple[dict[str, object], dict[str, object]]] = [
