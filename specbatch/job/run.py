@@ -86,8 +86,8 @@ def run_job(
         _reporting(around) as reporter,
         locked(_place(config, table, around, start, reporter)) as directory,
     ):
-        if start.fresh:
-            directory.clear()
+        for stranger in directory.clear() if start.fresh else ():
+            reporter.message(f"{stranger} stays where it is: no run wrote it")
         done = finished_before(directory, config, table, around.find_model, reporter)
         if done is not None and not (start.retry_failed and has_failures(done.summary)):
             return done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import datetime
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from specbatch.config import JobConfig
 from specbatch.errors import ExitCode, MismatchError, StorageError
 from specbatch.job.validate import validate_job
 from specbatch.report.status import read_status
+from specbatch.table.rundir import RunDir
 
 from .fake_engine import FakeEngine, World
 from .jobs import Crash, crash_at, manifest, results, run, save_job
@@ -187,6 +189,32 @@ def test_the_directory_of_another_job_is_refused_and_stays_as_it_is(tmp_path: Pa
     pq.write_table(pa.table({"prompt": ["other"], "mark": ["m"]}), tmp_path / "other.parquet")
     assert run(both).summary["rows"]["total"] == 7
     assert run(other, fresh=True).summary["rows"]["total"] == 1
+
+
+def test_starting_over_removes_only_what_runs_wrote_and_names_the_rest(tmp_path: Path) -> None:
+    config = job(tmp_path)
+    run(config)
+    out = tmp_path / "out"
+    for folder in ("parts", "decisions"):
+        (out / folder / "mine").mkdir(parents=True, exist_ok=True)
+        (out / folder / "mine" / "deep.txt").write_text("precious")
+        (out / folder / "notes.txt").write_text("precious")
+    (out / "parts" / "part-000077.parquet").write_text("a part by its name")
+    (out / "report.html").write_text("precious")
+    world = World()
+    assert run(config, world, fresh=True).exit_code == ExitCode.OK
+    assert len(world.engine.served) == len(PROMPTS)
+    assert not (out / "parts" / "part-000077.parquet").exists()
+    mine = [out / folder / name for folder in ("parts", "decisions") for name in ("mine", "notes.txt")]
+    assert [line for line in world.reporter.said if line.endswith("no run wrote it")] == [
+        f"{path} stays where it is: no run wrote it" for path in mine
+    ]
+    assert len([path for path in out.rglob("*") if path.is_file() and path.read_bytes() == b"precious"]) == 5
+    for path in ("parts", "decisions"):
+        shutil.rmtree(out / path / "mine")
+        (out / path / "notes.txt").unlink()
+    RunDir(out).clear()
+    assert {path.name for path in out.iterdir()} == {".lock", "report.html"}
 
 
 def test_validate_refuses_the_directory_that_a_run_would_refuse(tmp_path: Path) -> None:
