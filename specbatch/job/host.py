@@ -16,7 +16,7 @@ from specbatch.progress import Reporter, Snapshot, Tally
 from specbatch.rows import Answer, Status
 from specbatch.slo import Slo
 from specbatch.table.decisions import DecisionWriter, Entry
-from specbatch.table.index import RowIndex
+from specbatch.table.index import NO_TIER, RowIndex
 from specbatch.table.keys import key_hex
 from specbatch.table.parts import PartWriter
 
@@ -152,12 +152,12 @@ class RunHost:
     def refuse(self, row_index: int, status: Status, fault: RowFault) -> None:
         """A row ended before it had a prompt: faulty (``rejected``) or ``expired``."""
         index = self._rows.index
-        deadline = float(index.deadline[row_index])
+        deadline, asked = float(index.deadline[row_index]), int(index.asked[row_index])
         answer = Answer(
             row_index=row_index,
             key=key_hex(index.keys[row_index]),
             id=None,
-            tier=self._rows.tiers[index.asked[row_index]],
+            tier=None if asked == NO_TIER else self._rows.tiers[asked],
             status=status,
             error_code=fault.code,
             error_message=fault.message,

@@ -114,7 +114,6 @@ class Lookover:
         self.faults: dict[str, Fault] = {}
         self.max_tokens = array("q")
         self.prompt_tokens: dict[int, int] = {}
-        self.without_tier = array("q")
         self.tokenised = 0
 
     def append(self, batch: pa.RecordBatch) -> None:
@@ -122,8 +121,6 @@ class Lookover:
         for cells in _rows(batch):
             row = len(self.max_tokens)
             self._prompts.append(_content_hash(cells))
-            if not self._has_tier(cells):
-                self.without_tier.append(row)
             try:
                 if "undecodable" in cells:
                     raise RowFault("invalid_utf8", "column `messages` is not UTF-8; re-encode it")
@@ -151,14 +148,6 @@ class Lookover:
     def repeated_prompts(self) -> Repeats:
         """Rows with the prompt or conversation of an earlier row, parameters aside; empty ones left out."""
         return _repeats(np.frombuffer(self._prompts, np.uint64))
-
-    def _has_tier(self, cells: Mapping[str, object]) -> bool:
-        """Whether the job has the tier that a row names, or it names none."""
-        try:
-            self._parser.tier_name(cells)
-        except RowFault:
-            return False
-        return True
 
     def _check_text(self, raw: RawPrompt) -> None:
         encoder = self._text.encoder

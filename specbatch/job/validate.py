@@ -19,7 +19,7 @@ from specbatch.job.surroundings import open_encoder
 from specbatch.models.config import ModelConfig
 from specbatch.models.resolve import find_side_files
 from specbatch.table.ids import duplicate_id
-from specbatch.table.index import RowIndex
+from specbatch.table.index import NO_TIER, RowIndex
 from specbatch.table.parse import RowParser
 from specbatch.table.reader import InputTable
 from specbatch.table.rundir import RunDir
@@ -143,7 +143,7 @@ def validate_job(config: JobConfig, sample: int, speed: Speed | None, now: float
         rows=len(index),
         columns=tuple(dict.fromkeys(name for layout in table.layouts for name in layout.known)),
         carried=tuple(table.carried.names),
-        tiers=_tiers(np.delete(index.tier, look.without_tier), list(config.tiers)),
+        tiers=_tiers(index.tier[index.asked != NO_TIER], list(config.tiers)),
         rows_with_slo=_rows_with_slo(promised),
         late=config.late,
         deadlines=_deadlines(promised),

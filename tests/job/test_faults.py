@@ -144,6 +144,18 @@ def test_a_fault_alone_is_a_row_with_code_and_message(
     assert [first["text"], last["text"]] == undisturbed[:2]
 
 
+def test_a_row_of_an_unknown_tier_is_in_no_tier_and_has_no_tiers_promises(tmp_path: Path) -> None:
+    tiers = {"standard": {"priority": 1, "deadline_s": 60, "ttft_slo_ms": 5000, "tpot_slo_ms": 500}}
+    rows = [good(0), bad("unknown tier"), {**bad("null"), "tier": "batch"}, bad("no tokens")]
+    config = job(tmp_path, rows, tiers=tiers)
+    summary = run(config, world()).summary
+    found = results(config)
+    assert [row["tier"] for row in found] == ["standard", None, "batch", "standard"]
+    assert [found[1][name] for name in ("deadline", "ttft_slo_ms", "tpot_slo_ms", "slo_met")] == [None] * 4
+    assert found[3]["slo_met"] is False
+    assert {tier: each["rows"] for tier, each in summary["tiers"].items()} == {"standard": 2, "batch": 1}
+
+
 def test_all_faults_together_leave_the_good_rows_as_they_are(
     tmp_path: Path, undisturbed: list[object]
 ) -> None:
