@@ -34,13 +34,14 @@ from specbatch.report.summary import Summary, summarise
 from specbatch.signals import Interrupts
 from specbatch.table.atomic import write_text
 from specbatch.table.decisions import DecisionWriter, write_decisions
+from specbatch.table.fetch import RowFetcher
 from specbatch.table.finalise import Finaliser
 from specbatch.table.index import RowIndex
 from specbatch.table.keys import Keys
 from specbatch.table.manifest import Finished
 from specbatch.table.parse import RowParser
 from specbatch.table.parts import PartFormat, PartWriter, Progress, find_parts, read_progress
-from specbatch.table.reader import InputTable, RowFetcher
+from specbatch.table.reader import InputTable
 from specbatch.table.rundir import RunDir, locked
 from specbatch.table.spool import Spool
 from specbatch.table.stripes import read_rows
