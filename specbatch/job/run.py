@@ -264,7 +264,8 @@ class _Run:
     def _committing(self, rows: Rows, before: Progress, stop: StopRule) -> Iterator[RunHost]:
         """The host of the engine; whatever happens inside, finished rows are committed."""
         config = self._config
-        writer = PartWriter(self._directory.parts, self._form, config.flush_rows, config.flush_every_s)
+        folder, picked = self._directory.parts, self._table.picked
+        writer = PartWriter(folder, self._form, config.flush_rows, config.flush_every_s, picked)
         done = int(np.count_nonzero(~rows.left))
         tally = Tally(len(rows.left), done, before.failed, before.slo_met, before.slo_missed)
         host = RunHost(self._attempts.clock, rows, writer, tally, self._reporter, stop)
