@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from datetime import datetime
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from specbatch.config import JobConfig
-from specbatch.errors import ExitCode, MismatchError, StorageError
+from specbatch.errors import ExitCode, Interrupted, MismatchError, StorageError
 from specbatch.job.validate import validate_job
 from specbatch.report.status import read_status
 from specbatch.table.rundir import RunDir
@@ -87,6 +89,21 @@ def test_the_rate_of_a_run_counts_rows_that_were_answered(tmp_path: Path) -> Non
     found = read_status(tmp_path / "out")
     assert found.rows_done == 11
     assert found.rows_per_s == pytest.approx(2 / attempt["engine_seconds"])
+
+
+def test_counts_of_the_engine_are_of_all_attempts_that_it_could_leave_in_order(tmp_path: Path) -> None:
+    config = job(tmp_path, flush_rows=1)
+    with pytest.raises(Crash):
+        run(config, crash_at(1))
+
+    def stop(row: int) -> None:
+        if row == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        run(config, World(FakeEngine(before_row=stop)))
+    engine = run(config).summary["engine"]
+    assert engine["steps"] == len(PROMPTS) - 1, "the crashed attempt answered one row"
 
 
 PROMISES: list[tuple[dict[str, object], dict[str, object]]] = [
