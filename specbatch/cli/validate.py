@@ -96,8 +96,9 @@ def _print(found: Validation) -> None:
 
 def _facts(found: Validation) -> list[tuple[str, str]]:
     files = found.files[0] if len(found.files) == 1 else f"{len(found.files)} files, first {found.files[0]}"
+    part = "" if found.shard is None else f" (shard {found.shard} of {_rows(found.job_rows)})"
     facts = [
-        ("input", f"{_rows(found.rows)} in {files}"),
+        ("input", f"{_rows(found.rows)}{part} in {files}"),
         ("output", found.run_directory),
         ("columns", ", ".join(found.columns)),
     ]
