@@ -49,17 +49,21 @@ class Attempts:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._reserve.release()
-        if error is not None:
-            self._broke_off(error)
-        if self._gauge is not None:
-            self._gauge.close()
+        try:
+            if error is None:
+                self._reserve.release()
+            else:
+                self._broke_off(error)
+        finally:
+            if self._gauge is not None:
+                self._gauge.close()
 
     def _broke_off(self, error: BaseException) -> None:
         """Record how the attempt ended."""
         code = error.exit_code if isinstance(error, SpecbatchError) else ExitCode.ENGINE
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         try:
+            self._reserve.release()
             self._update(end=self._wall(), exit_code=int(code), error=reason)
         except StorageError as second:
             # Nothing at all can be written any more; the first failure is the one to tell of.

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from specbatch.table.atomic import TEMPORARY_SUFFIX
 from specbatch.table.decisions import FOLDER
 from specbatch.table.lock import LOCK
+from specbatch.table.reserve import RESERVE
 
 MADE = ("results.parquet", "summary.json", "decisions.parquet", "error.txt", "run.json")
 """Files of a run, those first that readers look at."""
@@ -16,7 +17,7 @@ MADE = ("results.parquet", "summary.json", "decisions.parquet", "error.txt", "ru
 FOLDERS = MappingProxyType({"parts": "part-*.parquet", FOLDER: "attempt-*.parquet"})
 """Folder of a run directory → the files that runs write into it."""
 
-REMAINS = frozenset({*FOLDERS, ".run.json.tmp", LOCK})
+REMAINS = frozenset({*FOLDERS, RESERVE, f".{RESERVE}{TEMPORARY_SUFFIX}", ".run.json.tmp", LOCK})
 """What may be there without a manifest: the remains of a run that was being cleared or begun."""
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from specbatch.errors import StorageError
 from specbatch.table.atomic import TEMPORARY_SUFFIX, replacing
+
+RESERVE = f".reserve{TEMPORARY_SUFFIX}"
+"""Name of the file that keeps the room."""
 
 _SLACK_BYTES = 16_384
 
@@ -21,7 +25,7 @@ class Reserve:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / f".reserve{TEMPORARY_SUFFIX}"
+        self._path = directory / RESERVE
 
     def fill(self, text_bytes: int) -> None:
         """Take the room.
@@ -40,6 +44,10 @@ class Reserve:
         """Give the room back; nothing where it was given back before.
 
         Raises:
-            OSError: The file cannot be removed.
+            StorageError: The file cannot be removed.
         """
-        self._path.unlink(missing_ok=True)
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            what = f"{self._path}: cannot be removed: {error.strerror}"
+            raise StorageError(what, "check the permissions of its folder") from error

@@ -156,6 +156,15 @@ def test_a_disk_without_room_for_the_end_of_an_attempt_has_no_attempt(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", [".reserve.tmp", "..reserve.tmp.tmp"])
+def test_a_run_that_was_killed_while_it_took_that_room_is_begun_anew(tmp_path: Path, name: str) -> None:
+    config = save_job(tmp_path, {"prompt": PROMPTS})
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_bytes(bytes(20_000))
+    assert run(config).exit_code == ExitCode.OK
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
 def test_earlier_results_survive_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = save_job(tmp_path, {"prompt": PROMPTS})
     run(config)
