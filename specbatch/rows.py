@@ -197,12 +197,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The end of one row, with its latency and its compute. Becomes one output row."""
+    """The end of one row, with its latency and its compute. Becomes one output row.
+
+    Attributes:
+        tier: The one that the row asked for; ``None`` where the job has no such tier.
+    """
 
     row_index: int
     key: str
     id: str | None
-    tier: str
+    tier: str | None
     status: Status
     error_code: str | None = None
     error_message: str | None = None

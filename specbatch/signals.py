@@ -6,11 +6,13 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import NoReturn
 
 from specbatch.errors import ExitCode, Interrupted
 
+_AT_ONCE = "what was committed before is kept; run the same command to continue"
 _EXIT_CODES = {signal.SIGINT: ExitCode.SIGINT, signal.SIGTERM: ExitCode.SIGTERM}
 
 
@@ -27,7 +29,7 @@ def held() -> Iterator[None]:
 
     def keep(number: int, _frame: FrameType | None) -> None:
         if arrived:
-            os._exit(_EXIT_CODES[signal.Signals(number)])
+            _leave(signal.Signals(number))
         arrived.append(number)
 
     before = {number: signal.signal(number, keep) for number in _EXIT_CODES}
@@ -40,14 +42,27 @@ def held() -> Iterator[None]:
             signal.raise_signal(each)
 
 
+def _leave(received: signal.Signals) -> NoReturn:
+    """End the process on the spot: like a kill, but for a word about it."""
+    with suppress(OSError):  # nobody reads stderr any more
+        os.write(2, f"stopped at once by a second signal, {received.name}: {_AT_ONCE}\n".encode())
+    os._exit(_EXIT_CODES[received])
+
+
 class Interrupts:
     """Handlers for the time of a run; use as a context manager.
 
     The first signal raises :class:`Interrupted` in the main thread, or, inside :meth:`deferred`, only
-    sets :attr:`requested`. A second signal ends the process on the spot.
+    sets :attr:`requested`. A second signal ends the process on the spot; signals that come before the first
+    one was noticed (a library is at work, say) are one with it.
+
+    Args:
+        last: Nothing comes after but the end of the process, which has its exit code: signals are ignored
+            from then on, since the interpreter, while it ends, would die of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, last: bool = False) -> None:
+        self._last = last
         self._received: signal.Signals | None = None
         self._deferred = False
         self._previous: dict[signal.Signals, object] = {}
@@ -60,7 +75,7 @@ class Interrupts:
 
     def __exit__(self, *_error: object) -> None:
         for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            signal.signal(number, signal.SIG_IGN if self._last else handler)  # type: ignore[arg-type]
 
     @property
     def requested(self) -> bool:
@@ -88,7 +103,7 @@ class Interrupts:
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         received = signal.Signals(number)
         if self._received is not None:
-            os._exit(_EXIT_CODES[received])
+            _leave(received)
         self._received = received
         if not self._deferred:
             raise self._interrupted(received)

@@ -13,8 +13,9 @@ from specbatch.errors import RowFault
 from specbatch.models.config import ModelConfig
 from specbatch.models.resolve import resolve_model
 from specbatch.rows import Prompt
+from specbatch.table.fetch import RowFetcher
 from specbatch.table.parse import RowParser
-from specbatch.table.reader import InputTable, RowFetcher
+from specbatch.table.reader import InputTable
 from specbatch.table.spool import Spool
 from specbatch.text.chat import ChatTemplate
 from specbatch.text.encoder import PromptEncoder

@@ -50,6 +50,30 @@ def test_a_second_signal_does_not_wait() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (ExitCode.SIGTERM, "")
+    assert done.stderr == (
+        "stopped at once by a second signal, SIGTERM: what was committed before is kept; "
+        "run the same command to continue\n"
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_process_ends_changes_nothing_about_its_end(number: signal.Signals) -> None:
+    script = (
+        "import atexit, os, sys\n"
+        "from specbatch.cli import main\n"
+        "again = lambda: os.kill(os.getpid(), int(sys.argv.pop()))\n"
+        "atexit.register(again)\n"
+        "tell = main._tell\n"
+        "main._tell = lambda error: (os.kill(os.getpid(), int(sys.argv[-1])), tell(error))[1]\n"
+        "sys.argv[1:] = ['run', 'none.parquet', '--out', 'x', '--limit', sys.argv[1]]\n"
+        "main.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(int(number))], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == ExitCode.USAGE
+    assert "none.parquet" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_signal_is_not_taken_for_a_damaged_tokenizer(

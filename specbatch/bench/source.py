@@ -11,8 +11,9 @@ from specbatch.bench.workload import Workload
 from specbatch.config import JobConfig
 from specbatch.errors import InputError, RowFault
 from specbatch.rows import Prompt, RawPrompt
+from specbatch.table.fetch import RowFetcher
 from specbatch.table.parse import RowParser
-from specbatch.table.reader import InputTable, RowFetcher
+from specbatch.table.reader import InputTable
 from specbatch.table.spool import Spool
 from specbatch.text.encoder import PromptEncoder
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,8 +31,20 @@ def doctor(
         print_json(found.as_dict())
         return
     with stdout_may_close():
-        for name, text in _facts(found):
-            sys.stdout.write(f"{name:<12}{text}\n")
+        _print(found)
+
+
+def _print(found: Checkup) -> None:
+    from specbatch.report.page import Page  # noqa: PLC0415 - rich
+
+    page = Page()
+    for name, text in _facts(found):
+        page.fact(name, text)
+    for finding in found.missing:
+        page.fact("missing", finding.what)
+        page.fact("", f"to get it: {finding.fix}")
+    if not found.missing:
+        page.fact("missing", "nothing")
 
 
 def _facts(found: Checkup) -> list[tuple[str, str]]:
@@ -59,9 +70,4 @@ def _facts(found: Checkup) -> list[tuple[str, str]]:
     for meter in found.meters:
         facts.append(("energy", f"{meter.name}: {'' if meter.readable else 'not readable, '}{meter.reason}"))
     facts.append(("models", ", ".join(found.models) or "none on this machine"))
-    for finding in found.missing:
-        facts.append(("missing", finding.what))
-        facts.append(("", f"  to get it: {finding.fix}"))
-    if not found.missing:
-        facts.append(("missing", "nothing"))
     return facts

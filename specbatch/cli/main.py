@@ -16,7 +16,7 @@ def main() -> None:
     _open_standard_streams()
     prepare_environment(os.environ)
     try:
-        with Interrupts():
+        with Interrupts(last=True):
             # After the handlers are in place: importing the commands takes a good part of a second.
             with loading():
                 from specbatch.cli.app import app  # noqa: PLC0415

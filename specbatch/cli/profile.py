@@ -17,7 +17,7 @@ from specbatch.config import JobConfig
 from specbatch.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
-    from specbatch.engine.profiles import Found
+    from specbatch.engine.profile_store import Found
     from specbatch.progress import Reporter
 
 PANELS = {
@@ -116,7 +116,8 @@ def _profile(job: JobConfig, seconds: float, force: bool) -> Found:
     """The full profile in the cache, or one that is measured now."""
     # Brings in torch, which --help does without.
     from specbatch.engine.profile_grid import FULL  # noqa: PLC0415
-    from specbatch.engine.profiles import Found, find_profile, open_subject, save_profile  # noqa: PLC0415
+    from specbatch.engine.profile_store import Found, find_profile, save_profile  # noqa: PLC0415
+    from specbatch.engine.profiles import open_subject  # noqa: PLC0415
     from specbatch.engine.profiling import Watch, measure_costs  # noqa: PLC0415
     from specbatch.models.resolve import resolve_model  # noqa: PLC0415
     from specbatch.progress import open_reporter  # noqa: PLC0415

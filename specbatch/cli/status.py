@@ -54,7 +54,7 @@ def _facts(found: RunStatus) -> list[tuple[str, str]]:
         facts.append(("rows", f"{count(found.rows_done)} of {count(found.rows_total)} done ({share:.0%})"))
     if found.rows_per_s is not None:
         left = "" if found.eta_s is None else f", about {duration(found.eta_s)} to go"
-        facts.append(("rate", f"{found.rows_per_s:.3g} rows/s in the latest attempt{left}"))
+        facts.append(("rate", f"{found.rows_per_s:.3g} rows answered per second in the latest attempt{left}"))
     if found.started is not None:
         facts.append(("started", f"{_moment(found.started)}, {_attempts(found.attempts)}"))
     if found.last_commit is not None:
@@ -72,7 +72,7 @@ def _state(found: RunStatus) -> str:
     if found.state == "stopped":
         return f"stopped, exit code {found.exit_code}; the same command continues"
     if found.state == "killed":
-        return "dead: killed, or the machine went down; the same command continues"
+        return "dead: killed, the machine went down, or its disk had no room left; the same command continues"
     return "unknown"
 
 

@@ -16,6 +16,7 @@ from specbatch.config import JobConfig
 from specbatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from specbatch.job.reach import PerToken
     from specbatch.job.validate import Validation
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -95,8 +96,9 @@ def _print(found: Validation) -> None:
 
 def _facts(found: Validation) -> list[tuple[str, str]]:
     files = found.files[0] if len(found.files) == 1 else f"{len(found.files)} files, first {found.files[0]}"
+    part = "" if found.shard is None else f" (shard {found.shard} of {_rows(found.job_rows)})"
     facts = [
-        ("input", f"{_rows(found.rows)} in {files}"),
+        ("input", f"{_rows(found.rows)}{part} in {files}"),
         ("output", found.run_directory),
         ("columns", ", ".join(found.columns)),
     ]
@@ -144,6 +146,8 @@ def _times(found: Validation) -> list[tuple[str, str]]:
         text = f"{_rows(first.rows)} promised within {seconds(first.tightest_ms / 1000)} at the tightest"
         text += "; the clock starts with the run, so loading the model (seconds) counts"
         facts.append(("1st token", text))
+    if found.per_token.tightest_ms is not None:
+        facts.append(("per token", _per_token(found.per_token)))
     if found.estimate is not None:
         speed, missed = found.estimate.tokens_per_s, found.estimate.missed_deadlines
         loading = f"{found.estimate.loading_s:.1f} s to load the model included"
@@ -152,6 +156,22 @@ def _times(found: Validation) -> list[tuple[str, str]]:
             text += f"; {missed:,} deadlines missed if every row runs to its last token"
         facts.append(("estimate", text))
     return facts
+
+
+def _per_token(found: PerToken) -> str:
+    from specbatch.report.words import seconds  # noqa: PLC0415
+
+    assert found.tightest_ms is not None
+    text = f"{_rows(found.rows)} promised within {seconds(1e-3 * found.tightest_ms)} at the tightest"
+    if found.reachable_ms is None:
+        return f"{text}; whether that is out of reach cannot be judged: {found.not_judged}"
+    best = (
+        f"the {seconds(1e-3 * found.reachable_ms)} that a row alone takes at best by this machine's profile"
+    )
+    if not found.out_of_reach:
+        return f"{text}, none less than {best}"
+    named = ", ".join(map(str, found.first)) + (", ..." if found.out_of_reach > len(found.first) else "")
+    return f"{text}; {found.out_of_reach:,} less than {best}: out of reach (row {named})"
 
 
 def _repeated(found: Validation) -> str:

@@ -68,7 +68,7 @@ class AssumedWatts:
     @property
     def scope(self) -> str:
         """The assumption itself."""
-        return f"assumed: {self.watts:g} W at all times, nothing was measured"
+        return f"{self.watts:g} W at all times, nothing was measured"
 
     def joules(self) -> float:
         """Watts times seconds."""

@@ -1,13 +1,10 @@
-"""Profiles in the cache: found by what they hold for, refused with a reason, measured when there is none."""
+"""The profile of a run: what it is about, found in the cache, or measured when there is none."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
 
 import torch
 
@@ -18,6 +15,7 @@ from specbatch.draft.head_build import find_head
 from specbatch.engine.build import Built, DraftNeeds, build_executor
 from specbatch.engine.drafters import DraftPlan, make_drafter, plan_drafts
 from specbatch.engine.profile_grid import SHORT
+from specbatch.engine.profile_store import Found, find_profile, save_profile
 from specbatch.engine.profiling import Subject, Watch, measure_costs
 from specbatch.errors import EngineError, StorageError
 from specbatch.hardware.cost import CostTable
@@ -25,30 +23,11 @@ from specbatch.hardware.fingerprint import NO_DRAFTER, Fingerprint
 from specbatch.hardware.processor import processor_name
 from specbatch.hardware.threads import usable_cores
 from specbatch.models.config import ModelConfig
-from specbatch.models.files import ModelFiles, cache_root, weights_digest, write_atomically
+from specbatch.models.files import ModelFiles, weights_digest
 from specbatch.text.tokenizer import Tokenizer
 
 _DISTURBED_FOR = timedelta(hours=1)
 """A short profile that others' work has disturbed is put up with for so long."""
-
-Absence = Literal["", "missing", "stale", "foreign", "damaged"]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A profile, or why there is none.
-
-    Attributes:
-        table: The profile.
-        path: Where it is, or would be.
-        absence: Kind of the reason; empty with a table.
-        reason: One line for people; empty with a table.
-    """
-
-    table: CostTable | None
-    path: Path
-    absence: Absence = ""
-    reason: str = ""
 
 
 def subject_of(
@@ -104,49 +83,6 @@ def open_subject(job: JobConfig, files: ModelFiles) -> Subject:
     return subject_of(job, files, config, built, plan, drafter)
 
 
-def find_profile(fingerprint: Fingerprint, directory: Path | None = None) -> Found:
-    """Look for the profile of a machine and its models.
-
-    Args:
-        fingerprint: What it must hold for.
-        directory: Where profiles are; default: in the cache.
-    """
-    directory = profile_directory() if directory is None else directory
-    path = directory / f"{fingerprint.key}.json"
-    try:
-        table = CostTable.from_json(path.read_bytes())
-    except FileNotFoundError:
-        return _absent(fingerprint, directory, path)
-    except (OSError, ValueError) as error:
-        what = " ".join(str(error).split())
-        return Found(None, path, "damaged", f"the profile {path} cannot be used: {what}")
-    differences = fingerprint.differences(table.fingerprint)
-    if differences:
-        return Found(None, path, "foreign", f"the profile {path} is another's: {', '.join(differences)}")
-    stale = fingerprint.stale(table.fingerprint)
-    if stale:
-        return Found(None, path, "stale", f"the profile is out of date: {stale}")
-    return Found(table, path)
-
-
-def save_profile(table: CostTable, directory: Path | None = None) -> Path:
-    """Keep a profile, in place of an earlier one of the same machine and models.
-
-    Raises:
-        StorageError: The cache cannot be written.
-    """
-    directory = profile_directory() if directory is None else directory
-    path = directory / f"{table.fingerprint.key}.json"
-    try:
-        write_atomically(path, table.to_json().decode())
-    except OSError as error:
-        raise StorageError(
-            f"the profile cannot be kept in {directory}: {error.strerror or error}",
-            "make room or set SPECBATCH_CACHE to a directory that can be written",
-        ) from error
-    return path
-
-
 def ensure_profile(
     subject: Subject, report: Callable[[str], None], directory: Path | None = None, watch: Watch | None = None
 ) -> Found:
@@ -189,24 +125,6 @@ def _worth_another_try(table: CostTable | None) -> str:
         return ""
     age = datetime.now(UTC) - datetime.fromisoformat(table.measured_at)
     return table.disturbed if age > _DISTURBED_FOR else ""
-
-
-def profile_directory() -> Path:
-    """Where profiles are kept."""
-    return cache_root() / "profiles"
-
-
-def _absent(fingerprint: Fingerprint, directory: Path, path: Path) -> Found:
-    """No file of this name; there may be a profile of the same model on another machine."""
-    others = []
-    for other in sorted(directory.glob("*.json")):
-        with contextlib.suppress(OSError, ValueError):  # what cannot be read is nobody's profile
-            others.append(CostTable.from_json(other.read_bytes()).fingerprint)
-    related = [other for other in others if other.model_digest == fingerprint.model_digest]
-    if not related:
-        return Found(None, path, "missing", "there is no profile of this model yet")
-    nearest = min((fingerprint.differences(other) for other in related), key=len)
-    return Found(None, path, "foreign", f"the nearest profile is another's: {', '.join(nearest)}")
 
 
 def _drafter_digest(job: JobConfig, files: ModelFiles, plan: DraftPlan) -> str:

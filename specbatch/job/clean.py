@@ -7,20 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from types import MappingProxyType
 
 from specbatch.errors import LockedError, MismatchError, StorageError, UsageError
-from specbatch.table.atomic import TEMPORARY_SUFFIX
-from specbatch.table.decisions import FOLDER
+from specbatch.table.contents import strangers
 from specbatch.table.lock import holder_of, holding
 from specbatch.table.manifest import Manifest
-from specbatch.table.rundir import RunDir, is_ours
+from specbatch.table.rundir import RunDir
 
 _DOOMED = ".{}.removed"
 """Name of a run directory from the moment it is given up: a killed ``clean`` leaves no half of a run."""
-
-_PATTERNS = MappingProxyType({"parts": "part-*.parquet", FOLDER: "attempt-*.parquet"})
-"""Folder of a run directory → the files that runs write into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,21 +150,8 @@ def _of_others(run: Path, stranger: Path) -> str:
 
 def _stranger(run: Path) -> Path | None:
     """The first thing in a run directory that no run wrote, as seen from there."""
-    for item in sorted(run.iterdir()):
-        pattern = _PATTERNS.get(item.name) if item.is_dir() else None
-        if pattern is None and not is_ours(item.name):
-            return item.relative_to(run)
-        if pattern is not None:
-            inside = (inner for inner in sorted(item.iterdir()) if not _is_part(inner, pattern))
-            stranger = next(inside, None)
-            if stranger is not None:
-                return stranger.relative_to(run)
-    return None
-
-
-def _is_part(path: Path, pattern: str) -> bool:
-    is_staged = path.name.startswith(".") and path.name.endswith(TEMPORARY_SUFFIX)
-    return not path.is_dir() and (is_staged or path.match(pattern))
+    stranger = next(strangers(run), None)
+    return None if stranger is None else stranger.relative_to(run)
 
 
 def _is_doomed(path: Path) -> bool:

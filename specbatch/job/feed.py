@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbatch.rows import Prompt, RawPrompt
-from specbatch.table.reader import RowFetcher
+from specbatch.table.fetch import RowFetcher
 
 
 class TableFeed:
@@ -49,4 +49,4 @@ class TableFeed:
         Raises:
             RowFault: The row cannot be answered.
         """
-        return self._encode(self._fetcher.fetch(row_index, demoted))
+        return self._fetcher.prompt(row_index, self._encode, demoted)

@@ -16,7 +16,7 @@ from specbatch.progress import Reporter, Snapshot, Tally
 from specbatch.rows import Answer, Status
 from specbatch.slo import Slo
 from specbatch.table.decisions import DecisionWriter, Entry
-from specbatch.table.index import RowIndex
+from specbatch.table.index import NO_TIER, RowIndex
 from specbatch.table.keys import key_hex
 from specbatch.table.parts import PartWriter
 
@@ -70,6 +70,7 @@ class WorkDone:
     """What an attempt has to show; fields as in :class:`specbatch.table.manifest.Attempt`."""
 
     rows: int
+    answered_rows: int
     computed_tokens: int
     committed_tokens: int
     attributed_s: float
@@ -151,12 +152,12 @@ class RunHost:
     def refuse(self, row_index: int, status: Status, fault: RowFault) -> None:
         """A row ended before it had a prompt: faulty (``rejected``) or ``expired``."""
         index = self._rows.index
-        deadline = float(index.deadline[row_index])
+        deadline, asked = float(index.deadline[row_index]), int(index.asked[row_index])
         answer = Answer(
             row_index=row_index,
             key=key_hex(index.keys[row_index]),
             id=None,
-            tier=self._rows.tiers[index.asked[row_index]],
+            tier=None if asked == NO_TIER else self._rows.tiers[asked],
             status=status,
             error_code=fault.code,
             error_message=fault.message,
@@ -195,10 +196,18 @@ class RunHost:
             StorageError: The disk refused.
         """
         self._writer.flush()
+        self._committed_tokens = self._tally.output_tokens
         if self._decisions is not None:
             self._decisions.flush()
-        self._committed_tokens = self._tally.output_tokens
         self._keep()
+
+    def work_done(self) -> WorkDone:
+        """What there is to show at present."""
+        # The snapshot of the present step may still be to come.
+        computed = max(self._computed_tokens, self._tally.output_tokens)
+        committed, owners = self._committed_tokens, dict(self._owner_tokens)
+        rows, answered = self._writer.committed, self._writer.answered
+        return WorkDone(rows, answered, computed, committed, *self._attributed, owners)
 
     def _commit_if_due(self) -> None:
         if self._writer.due or (self._decisions is not None and len(self._decisions) >= MANY_DECISIONS):
@@ -207,11 +216,7 @@ class RunHost:
     def _keep(self) -> None:
         self._recorded_at = self.now()
         if self._record is not None:
-            # The snapshot of the present step may still be to come.
-            computed = max(self._computed_tokens, self._tally.output_tokens)
-            committed, owners = self._committed_tokens, dict(self._owner_tokens)
-            done = self._writer.committed
-            self._record(WorkDone(done, computed, committed, *self._attributed, owners))
+            self._record(self.work_done())
 
     def _count(self, answer: Answer) -> None:
         self._stop.saw(answer.status)

@@ -103,27 +103,27 @@ class Lookover:
     Args:
         parser: Of the job.
         text: How texts are checked.
+        picked: Places of a shard's rows in the job, ascending, ``[rows]``; ``None``: all rows are looked at.
+            Rows are counted within the shard, and shown by their places.
     """
 
-    def __init__(self, parser: RowParser, text: TextCheck) -> None:
+    def __init__(self, parser: RowParser, text: TextCheck, picked: NDArray[np.int64] | None = None) -> None:
         values = {item.name: getattr(parser, item.name) for item in fields(parser)}
         self._parser, self._text = _FastParser(**values), text
+        self._picked, self._seen = picked, 0
         self._overhead: int | None = None
         self._prompts = array("Q")
         self.refused: set[int] = set()
         self.faults: dict[str, Fault] = {}
         self.max_tokens = array("q")
         self.prompt_tokens: dict[int, int] = {}
-        self.without_tier = array("q")
         self.tokenised = 0
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Look at the next rows."""
-        for cells in _rows(batch):
+        """Look at the next rows of the job."""
+        for cells in _rows(self._wanted(batch)):
             row = len(self.max_tokens)
             self._prompts.append(_content_hash(cells))
-            if not self._has_tier(cells):
-                self.without_tier.append(row)
             try:
                 if "undecodable" in cells:
                     raise RowFault("invalid_utf8", "column `messages` is not UTF-8; re-encode it")
@@ -145,20 +145,35 @@ class Lookover:
         kind = self.faults.setdefault(fault.code, Fault(fault.code))
         kind.rows += 1
         if len(kind.first) < EXAMPLES:
-            kind.first.append(Example(row, fault.message))
+            kind.first.append(Example(self.place(row), fault.message))
+
+    @property
+    def tokenises(self) -> bool:
+        """Whether template and tokenizer are on this machine."""
+        return self._text.encoder is not None
 
     @property
     def repeated_prompts(self) -> Repeats:
         """Rows with the prompt or conversation of an earlier row, parameters aside; empty ones left out."""
-        return _repeats(np.frombuffer(self._prompts, np.uint64))
+        found = _repeats(np.frombuffer(self._prompts, np.uint64))
+        return Repeats(found.rows, tuple((self.place(row), self.place(first)) for row, first in found.first))
 
-    def _has_tier(self, cells: Mapping[str, object]) -> bool:
-        """Whether the job has the tier that a row names, or it names none."""
-        try:
-            self._parser.tier_name(cells)
-        except RowFault:
-            return False
-        return True
+    def place(self, row: int) -> int:
+        """Where a row stands in the job."""
+        return row if self._picked is None else int(self._picked[row])
+
+    def places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Likewise of several rows, ``[R]`` → ``[R]``."""
+        return rows if self._picked is None else self._picked[rows]
+
+    def _wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are looked at."""
+        if self._picked is None:
+            return batch
+        first, end = np.searchsorted(self._picked, (self._seen, self._seen + batch.num_rows))
+        wanted = batch.take(pa.array(self._picked[first:end] - self._seen))
+        self._seen += batch.num_rows
+        return wanted
 
     def _check_text(self, raw: RawPrompt) -> None:
         encoder = self._text.encoder

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from specbatch.errors import EngineError
+from specbatch.errors import EngineError, SpecbatchError
 from specbatch.job.surroundings import MORE_MEMORY
 from specbatch.table.atomic import write_text
 
@@ -13,17 +15,27 @@ from specbatch.table.atomic import write_text
 _NO_MEMORY = ("allocate memory", "out of memory", "start new thread", "start the threads")
 
 
-def mishap(directory: Path, what: str, error: Exception) -> EngineError:
-    """What to tell of an error; its traceback goes to ``error.txt``.
+@contextmanager
+def mishaps(directory: Path, what: str) -> Iterator[None]:
+    """Inside, an error that is none of ours becomes one; its traceback goes to ``error.txt``.
 
     Args:
         directory: The run's.
-        what: What failed.
-        error: The error.
+        what: What fails then.
 
     Raises:
+        EngineError: Such an error.
         StorageError: The disk refused.
     """
+    try:
+        yield
+    except SpecbatchError:
+        raise
+    except Exception as error:
+        raise _mishap(directory, what, error) from error
+
+
+def _mishap(directory: Path, what: str, error: Exception) -> EngineError:
     log = directory / "error.txt"
     write_text(log, "".join(traceback.format_exception(error)))
     reason = (str(error).splitlines() or [""])[0]

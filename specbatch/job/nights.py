@@ -152,8 +152,7 @@ def _tell_of_unfinished(nights: list[Night], config: JobConfig, reporter: Report
     left = [night for night in nights if night.manifest.finished is None]
     for night in left[:_TOLD_OF]:
         attempts = night.manifest.attempts
-        code = attempts[-1].exit_code if attempts else None
-        ended = "was killed" if code is None else f"stopped with exit code {code}"
+        ended = attempts[-1].ending if attempts else "never began"
         reporter.warning(
             f"{night.path} is not finished: it {ended}, last alive {local_time(night.last_alive)}; its rows "
             f"are kept. With its input in place, the same command with --out {night.path}{late} finishes it"

@@ -34,7 +34,7 @@ _ZEROED = (
     *("cached_prompt_tokens", "num_preemptions", "recomputed_tokens", "target_passes"),
     *("prefill_flops", "verify_flops", *DRAFT_COUNTS, "draft_flops", "rejected_flops"),
 )
-_NULLED = ("queued_s", "ttft_s", "tpot_ms", "e2e_s", *SHARES)
+_NULLED = ("row_index", "queued_s", "ttft_s", "tpot_ms", "e2e_s", *SHARES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,18 @@ import numpy as np
 
 from specbatch.config import JobConfig
 from specbatch.config.places import DATE, Shard
-from specbatch.errors import SpecbatchError, UsageError
+from specbatch.errors import UsageError
+from specbatch.job.attempts import Attempts, told_of_last
 from specbatch.job.feed import TableFeed
 from specbatch.job.gauge import Gauge, open_gauge, require_meter
 from specbatch.job.host import Rows, RunHost
-from specbatch.job.mishaps import mishap
+from specbatch.job.mishaps import mishaps
 from specbatch.job.nights import place_of
 from specbatch.job.outcome import RunOutcome, StopRule, has_failures, judge
 from specbatch.job.promises import count_from_first_start, deadline_notice, reminder
 from specbatch.job.refusals import refusals, refuse
 from specbatch.job.reuse import Donor
-from specbatch.job.state import Attempts, claim, finished_before
+from specbatch.job.state import claim, finished_before
 from specbatch.job.surroundings import Surroundings
 from specbatch.models.files import ModelFiles
 from specbatch.progress import Reporter, Tally
@@ -33,13 +34,14 @@ from specbatch.report.summary import Summary, summarise
 from specbatch.signals import Interrupts
 from specbatch.table.atomic import write_text
 from specbatch.table.decisions import DecisionWriter, write_decisions
+from specbatch.table.fetch import RowFetcher
 from specbatch.table.finalise import Finaliser
 from specbatch.table.index import RowIndex
 from specbatch.table.keys import Keys
 from specbatch.table.manifest import Finished
 from specbatch.table.parse import RowParser
 from specbatch.table.parts import PartFormat, PartWriter, Progress, find_parts, read_progress
-from specbatch.table.reader import InputTable, RowFetcher
+from specbatch.table.reader import InputTable
 from specbatch.table.rundir import RunDir, locked
 from specbatch.table.spool import Spool
 from specbatch.table.stripes import read_rows
@@ -85,8 +87,8 @@ def run_job(
         _reporting(around) as reporter,
         locked(_place(config, table, around, start, reporter)) as directory,
     ):
-        if start.fresh:
-            directory.clear()
+        for stranger in directory.clear() if start.fresh else ():
+            reporter.message(f"{stranger} stays where it is: no run wrote it")
         done = finished_before(directory, config, table, around.find_model, reporter)
         if done is not None and not (start.retry_failed and has_failures(done.summary)):
             return done
@@ -193,12 +195,8 @@ class _Run:
     def _open_engine(self, files: ModelFiles, continued: bool) -> Engine:
         """The engine, checked to compute what earlier attempts computed."""
         self._reporter.phase("loading model")
-        try:
+        with mishaps(self._directory.path, "the model cannot be loaded"):
             engine = self._around.open_engine(self._config, files, self._started, self._reporter.phase)
-        except SpecbatchError:
-            raise
-        except Exception as error:
-            raise mishap(self._directory.path, "the model cannot be loaded", error) from error
         if engine.notice:
             self._reporter.message(engine.notice)
         self._attempts.check_numerics(engine.numerics, started=continued)
@@ -252,10 +250,9 @@ class _Run:
         for reason in parts.ignored:
             self._reporter.message(f"ignored {self._directory.parts}/{reason}")
         before = read_progress(parts, index.keys, retry_failed=retry_failed)
-        last = self._attempts.manifest.attempts[-2:-1]
-        if last and last[0].exit_code is None:
-            lost = last[0].lost_tokens
-            self._reporter.message(f"the last attempt was killed; {lost} tokens or more of its work are lost")
+        ended = told_of_last(self._attempts.manifest)
+        if ended is not None:
+            self._reporter.message(ended)
         done = int(before.done.sum())
         if done:
             self._reporter.message(f"continuing: {done} of {len(index)} rows are finished")
@@ -267,7 +264,8 @@ class _Run:
     def _committing(self, rows: Rows, before: Progress, stop: StopRule) -> Iterator[RunHost]:
         """The host of the engine; whatever happens inside, finished rows are committed."""
         config = self._config
-        writer = PartWriter(self._directory.parts, self._form, config.flush_rows, config.flush_every_s)
+        folder, picked = self._directory.parts, self._table.picked
+        writer = PartWriter(folder, self._form, config.flush_rows, config.flush_every_s, picked)
         done = int(np.count_nonzero(~rows.left))
         tally = Tally(len(rows.left), done, before.failed, before.slo_met, before.slo_missed)
         host = RunHost(self._attempts.clock, rows, writer, tally, self._reporter, stop)
@@ -277,14 +275,15 @@ class _Run:
             host.keep_decisions(DecisionWriter(folder, self._form.stamp, attempt))
         self._reporter.begin(tally)
         try:
-            yield host
-        except SpecbatchError:
+            with mishaps(self._directory.path, "the engine failed"):
+                try:
+                    yield host
+                except Exception:
+                    host.commit()
+                    raise
             host.commit()
-            raise
-        except Exception as error:
-            host.commit()
-            raise mishap(self._directory.path, "the engine failed", error) from error
-        host.commit()
+        finally:
+            self._attempts.worked(host.work_done())
 
 
 @contextmanager

@@ -9,19 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbatch.config import JobConfig
+from specbatch.config.places import Shard
 from specbatch.errors import ExitCode, RowFault
 from specbatch.job.estimate import Estimate, Speed, late_rows
 from specbatch.job.lookover import EXAMPLES, Fault, Lookover, Repeats, TextCheck
 from specbatch.job.nights import run_directory
+from specbatch.job.reach import PerToken, per_token
 from specbatch.job.state import check_place
 from specbatch.job.surroundings import open_encoder
 from specbatch.models.config import ModelConfig
 from specbatch.models.resolve import find_side_files
 from specbatch.table.ids import duplicate_id
-from specbatch.table.index import RowIndex
+from specbatch.table.index import NO_TIER, RowIndex
 from specbatch.table.parse import RowParser
 from specbatch.table.reader import InputTable
 from specbatch.table.rundir import RunDir
+from specbatch.table.stripes import Stripes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +70,12 @@ class FirstTokens:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What was found.
+    """What was found: of all rows, or of those of a shard.
 
     Attributes:
+        rows: That were looked at.
+        shard: Which part of the job they are, ``1/3``; ``None`` for the whole job.
+        job_rows: Rows of the whole job.
         columns: Columns with a meaning, under our names.
         carried: Columns that pass through.
         tiers: Rows per tier; those that name none of the job's are in no tier.
@@ -85,6 +91,8 @@ class Validation:
     files: tuple[str, ...]
     run_directory: str
     rows: int
+    shard: str | None
+    job_rows: int
     columns: tuple[str, ...]
     carried: tuple[str, ...]
     tiers: dict[str, int]
@@ -92,6 +100,7 @@ class Validation:
     late: str
     deadlines: Deadlines
     first_tokens: FirstTokens
+    per_token: PerToken
     estimate: Estimate | None
     tokens: TokenStats | None
     tokenised_rows: int
@@ -123,49 +132,73 @@ def validate_job(config: JobConfig, sample: int, speed: Speed | None, now: float
     directory = run_directory(config, now)
     table = InputTable.open(config)
     check_place(RunDir(directory), config, table)
-    text = _text_check(config, table.num_rows, sample)
-    parser = RowParser.of(config, now)
-    look = Lookover(parser, text)
-    index = table.index(parser, look)
-    late = late_rows(index, 0.0)
+    index, look, job_rows = _looked_over(config, table, sample, now)
     _refuse_repeated(look, index, table)
     max_tokens = np.frombuffer(look.max_tokens, np.int64)
-    promised = index.take(_left(look, len(index)))
-    for row in late if config.late == "drop" else ():
-        look.refuse(
-            RowFault("deadline_passed", "the deadline is past, and late = 'drop' ends the row"), int(row)
-        )
+    left = _left(look, len(index))
+    promised = index.take(left)
+    if config.late == "drop":
+        _refuse_late(look, late_rows(index, 0.0))
     estimate = None if speed is None else Estimate.of(speed, config.model, index, max_tokens)
     missing = f"{config.model} is not on this machine yet: run specbatch model pull {config.model}"
     return Validation(
         files=tuple(source.name for source in table.sources),
         run_directory=str(directory),
         rows=len(index),
+        shard=config.shard,
+        job_rows=job_rows,
         columns=tuple(dict.fromkeys(name for layout in table.layouts for name in layout.known)),
         carried=tuple(table.carried.names),
-        tiers=_tiers(np.delete(index.tier, look.without_tier), list(config.tiers)),
+        tiers=_tiers(index.tier[index.asked != NO_TIER], list(config.tiers)),
         rows_with_slo=_rows_with_slo(promised),
         late=config.late,
         deadlines=_deadlines(promised),
         first_tokens=_first_tokens(promised),
+        per_token=per_token(config, look.places(left), promised.tpot_ms, EXAMPLES),
         estimate=estimate,
         tokens=_token_stats(list(look.prompt_tokens.values())),
         tokenised_rows=look.tokenised,
-        tokenizer_missing="" if text.encoder is not None else missing,
+        tokenizer_missing="" if look.tokenises else missing,
         max_output_tokens=int(max_tokens.sum()),
         repeated_prompts=look.repeated_prompts,
-        repeated_ids=_repeated_ids(index),
+        repeated_ids=_repeated_ids(index, look),
         faults=tuple(sorted(look.faults.values(), key=lambda fault: -fault.rows)),
         refused_rows=sum(fault.rows for fault in look.faults.values()),
     )
 
 
+def _looked_over(
+    config: JobConfig, table: InputTable, sample: int, now: float
+) -> tuple[RowIndex, Lookover, int]:
+    """Index of the rows that are looked at, what was seen of them, and how many the whole job has."""
+    shard, parser = Shard.of(config.shard), RowParser.of(config, now)
+    text = _text_check(config, table.num_rows // (shard.count if shard else 1), sample)
+    if shard is None:
+        look = Lookover(parser, text)
+        index = table.index(parser, look)
+        return index, look, len(index)
+    # Which rows a shard has shows when all have been read, so theirs are read once more.
+    stripes = Stripes(parser)
+    index = table.index(parser, stripes)
+    rows = stripes.rows(shard)
+    look = Lookover(parser, text, rows)
+    table.index(parser, look)
+    return index.take(rows), look, len(index)
+
+
 def _refuse_repeated(look: Lookover, index: RowIndex, table: InputTable) -> None:
     """Rows with the id of an earlier one: only the whole table shows them."""
     rows = [row for row in np.flatnonzero(index.same_id >= 0).tolist() if row not in look.refused]
-    names = table.ids(rows[:EXAMPLES])
+    names = table.ids([look.place(row) for row in rows[:EXAMPLES]])
     for row in rows:
-        look.refuse(duplicate_id(names.get(row, b""), int(index.same_id[row]), index.files), row)
+        name = names.get(look.place(row), b"")
+        look.refuse(duplicate_id(name, int(index.same_id[row]), index.files), row)
+
+
+def _refuse_late(look: Lookover, rows: NDArray[np.int64]) -> None:
+    """Rows that would never be scheduled."""
+    for row in rows.tolist():
+        look.refuse(RowFault("deadline_passed", "the deadline is past, and late = 'drop' ends the row"), row)
 
 
 def _left(look: Lookover, total: int) -> NDArray[np.int64]:
@@ -175,10 +208,10 @@ def _left(look: Lookover, total: int) -> NDArray[np.int64]:
     return np.flatnonzero(left)
 
 
-def _repeated_ids(index: RowIndex) -> Repeats:
+def _repeated_ids(index: RowIndex, look: Lookover) -> Repeats:
     """Rows with the id of an earlier row; rows without one left out."""
     again = np.flatnonzero(index.same_id >= 0)
-    first = tuple((int(row), int(index.same_id[row])) for row in again[:EXAMPLES])
+    first = tuple((look.place(int(row)), int(index.same_id[row])) for row in again[:EXAMPLES])
     return Repeats(len(again), first)
 
 

@@ -91,7 +91,7 @@ def energy(table: pa.Table, attempts: Sequence[Attempt], drafts: Speculation) ->
     """
     proxies = _proxies(table, attempts, drafts)
     working = [attempt for attempt in attempts if attempt.engine_seconds > 0]
-    reason = _gap(working)
+    reason = _gap(attempts)
     if reason:
         return _unmeasured(reason, proxies)
     measured = [attempt.energy for attempt in working if attempt.energy is not None]
@@ -123,17 +123,21 @@ def energy(table: pa.Table, attempts: Sequence[Attempt], drafts: Speculation) ->
     }
 
 
-def _gap(working: Sequence[Attempt]) -> str:
+def _gap(attempts: Sequence[Attempt]) -> str:
     """Why the run's energy is not known as a whole; empty when it is."""
-    if not working:
-        return "nothing was computed in this run"
-    methods = set()
-    for number, attempt in enumerate(working, start=1):
-        found = attempt.energy
-        if found is None or found.joules is None:
-            reason = "it ended before the meter was read" if found is None else found.reason
-            return reason if len(working) == 1 else f"attempt {number} of {len(working)}: {reason}"
-        methods.add(found.method)
+    methods, missing = set(), {}
+    for number, attempt in enumerate(attempts, start=1):
+        if attempt.engine_seconds > 0:
+            found = attempt.energy
+            if found is None or found.joules is None:
+                missing[number] = "it ended before the meter was read" if found is None else found.reason
+            else:
+                methods.add(found.method)
+    if not methods:
+        return "; ".join(dict.fromkeys(missing.values())) or "nothing was computed in this run"
+    if missing:
+        number, why = next(iter(missing.items()))
+        return f"attempt {number} of {len(attempts)}: {why}"
     if len(methods) > 1:
         return f"attempts were measured in different ways ({', '.join(sorted(methods))}), which do not add up"
     return ""

@@ -21,7 +21,7 @@ _WITH_TEXT = (Status.OK.value, Status.TRUNCATED.value)
 
 
 class FailedRow(TypedDict):
-    """One of the first rows that failed for a reason; rows of an unfinished run have no place yet."""
+    """One of the first rows that failed for a reason; in an unfinished run, where it stood when it ended."""
 
     row_index: int | None
     id: str | None

@@ -42,7 +42,7 @@ class RunStatus:
         exit_code: Of the last attempt.
         started: First start.
         last_commit: When rows were last made safe.
-        rows_per_s: Of the latest attempt.
+        rows_per_s: Rows that got a text, per second of the latest attempt's engine time.
         eta_s: Seconds to go at that rate; only while running.
         problems: What is missing or damaged, one line each.
     """
@@ -92,7 +92,7 @@ def read_status(path: Path) -> RunStatus:
         done = total
     if parts == 0 and state is State.RUNNING and not problems:
         problems.append("no rows are committed yet")
-    rate = last.rows / last.engine_seconds if last is not None and last.rows and last.engine_seconds else None
+    rate = _rate(last)
     to_go = state is State.RUNNING and rate and total is not None
     return RunStatus(
         directory=str(path),
@@ -109,6 +109,13 @@ def read_status(path: Path) -> RunStatus:
         eta_s=(total - done) / rate if to_go and rate and total is not None else None,
         problems=tuple(problems),
     )
+
+
+def _rate(attempt: Attempt | None) -> float | None:
+    """Rows per second; those that ended without a text took no time, and say nothing of those to come."""
+    if attempt is None or not attempt.answered_rows or not attempt.engine_seconds:
+        return None
+    return attempt.answered_rows / attempt.engine_seconds
 
 
 def _run_directories(path: Path) -> str:

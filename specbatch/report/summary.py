@@ -111,7 +111,7 @@ class Summary(TypedDict):
     shares: Shares
     compute: dict[str, float]
     time: dict[str, float | int]
-    memory: dict[str, float | int | str | None]
+    memory: dict[str, float | int | str | None]  # like engine and shares without killed and failed attempts
     engine: dict[str, float | int | str | None]
     energy: Energy
 

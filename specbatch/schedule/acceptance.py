@@ -7,6 +7,9 @@ from specbatch.rows import Row
 _ACCEPTED, _TRIED = 12.0, 16.0
 """Drafted tokens that are taken to have been accepted, and of how many, before anything was seen."""
 
+AT_FIRST = _ACCEPTED / _TRIED
+"""The share that everybody has then."""
+
 _MEMORY = 0.99
 """What is left of an older draft for each one that follows."""
 

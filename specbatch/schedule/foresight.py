@@ -16,6 +16,7 @@ from specbatch.policy.base import decodes
 from specbatch.policy.lengths import LengthModel
 from specbatch.rows import Row
 from specbatch.schedule.acceptance import Acceptance
+from specbatch.schedule.pace import Drafting, has_drafter, token_s
 from specbatch.schedule.urgency import open_promises, urgency_of
 from specbatch.verify import Verdict
 from specbatch.work import Work
@@ -25,9 +26,6 @@ USUAL = 0.5
 
 EVIDENCE = 4
 """Answers of a tier that must have ended before their length is known."""
-
-_CHAINS = (1, 2, 4)
-"""Lengths of drafts of which the one that suits best counts."""
 
 _SHARES = 20
 """Shares of accepted tokens are told apart by one in so many."""
@@ -67,7 +65,7 @@ class Foresight:
 
     def __init__(self, costs: Costs | None, chunk: int, drafts: bool, free: bool = False) -> None:
         self._costs, self._chunk, self._free = costs, chunk, free
-        self._drafts = drafts and costs is not None and _has_drafter(costs)
+        self._drafts = drafts and costs is not None and has_drafter(costs)
         self._lengths, self._ended = LengthModel(USUAL), dict[str, int]()
         self._acceptance = Acceptance()
         self._token_s: dict[tuple[int, int, int, float], float] = {}
@@ -203,11 +201,8 @@ class Foresight:
         share = math.ceil(_SHARES * self._acceptance.at_best(row)) / _SHARES
         known = self._token_s.get((rows, context, prompts, share))
         if known is None:
-            known = self._costs.step_s(rows, context, rows, prompts)
-            for chain in _CHAINS if self._drafts else ():
-                drafted = self._costs.step_s(rows * (1 + chain), context, rows, prompts)
-                drafted += 0.0 if self._free else self._costs.draft_tree_s(rows, 1, chain)
-                known = min(known, drafted / sum(share**depth for depth in range(chain + 1)))
+            drafting = Drafting(share, self._free) if self._drafts else None
+            known = token_s(self._costs, rows, context, prompts, drafting)
             self._token_s[rows, context, prompts, share] = known
         return known
 
@@ -231,11 +226,3 @@ def _over(row: Row, now: float) -> frozenset[str]:
     if slo.ttft_ms is not None and row.first_token_at is None:
         ends["ttft_ms"] = row.prompt.arrival + 1e-3 * slo.ttft_ms
     return frozenset(name for name, end in ends.items() if end < now) - row.standing.lost
-
-
-def _has_drafter(costs: Costs) -> bool:
-    try:
-        costs.draft_tree_s(1, 1, 1)
-    except ValueError:  # how a profile says that it was measured without one
-        return False
-    return True

@@ -87,7 +87,7 @@ class Finaliser:
         for answers in _rechunk(_batches(self._parts), _BUCKET_ROWS):
             self._check()
             rows = finder.find(part_keys(answers))
-            table = answers.append_column("row_index", pa.array(rows))
+            table = answers.drop_columns(["row_index"]).append_column("row_index", pa.array(rows))
             for number in np.unique(rows[rows >= 0] // self._bucket_rows):
                 mine = np.flatnonzero((rows >= 0) & (rows // self._bucket_rows == number))
                 with pa.ipc.new_stream(buckets[number], table.schema) as writer:

@@ -18,6 +18,9 @@ from specbatch.table.keys import Keys, as_keys, base_key, final_keys, params_byt
 from specbatch.table.parse import PARAMETER_RULES, RowParser, plain
 from specbatch.table.template import FAULT
 
+NO_TIER = -1
+"""Code of a tier that the job does not have."""
+
 _PARAMETERS = (*PARAMETER_RULES, "stop")
 
 
@@ -36,7 +39,7 @@ class RowIndex:
         ttft_ms: float32, NaN without SLO.
         priority: Of the row's tier, int16.
         tier: The tier that the row runs under: index into the parser's tiers, int16.
-        asked: The tier that it asked for; differs where its owner may not use that.
+        asked: The tier that it asked for; differs where its owner may not use that. -1: none of the job's.
         same_id: The first row of the job with the same ``id``, int64; -1 where no earlier row has it.
         files: Which rows of the job are in which file; no array.
     """
@@ -127,16 +130,17 @@ def base_keys(batch: pa.RecordBatch, parser: RowParser) -> Iterator[bytes]:
 def schedule(batch: pa.RecordBatch, parser: RowParser) -> Schedule:
     """Scheduling columns of a batch, vectorised."""
     tiers = list(parser.tiers.values())
-    asked = _tier_codes(batch, parser)
-    code = _allowed(batch, parser, asked)
+    asked, default = _tier_codes(batch, parser), list(parser.tiers).index(parser.default_tier)
+    code = _allowed(batch, parser, np.where(asked == NO_TIER, default, asked))
     arrival = _numbers(batch, "arrival_s")
     arrival = np.where(np.isfinite(arrival) & (arrival >= 0), arrival, 0.0)
     own = np.fmin(_finite(batch, "deadline") - parser.epoch, _finite(batch, "deadline_s"))
-    tier_deadline = np.array([_or_nan(tier.deadline_s) for tier in tiers])[code] + arrival
+    of_tier = np.where(asked == NO_TIER, len(tiers), code)  # one behind the last promises nothing
+    tier_deadline = np.array([*(_or_nan(tier.deadline_s) for tier in tiers), np.nan])[of_tier] + arrival
     deadline = np.fmin(np.where(np.isnan(own), tier_deadline, own), _or_nan(parser.until))
     tpot, ttft = _numbers(batch, "tpot_slo_ms"), _numbers(batch, "ttft_slo_ms")
-    tier_tpot = np.array([_or_nan(tier.tpot_slo_ms) for tier in tiers])[code]
-    tier_ttft = np.array([_or_nan(tier.ttft_slo_ms) for tier in tiers])[code]
+    tier_tpot = np.array([*(_or_nan(tier.tpot_slo_ms) for tier in tiers), np.nan])[of_tier]
+    tier_ttft = np.array([*(_or_nan(tier.ttft_slo_ms) for tier in tiers), np.nan])[of_tier]
     return Schedule(
         arrival=arrival,
         deadline=np.where(np.isnan(deadline), np.inf, deadline),
@@ -233,12 +237,13 @@ def _finite(batch: pa.RecordBatch, name: str) -> NDArray[np.float64]:
 
 
 def _tier_codes(batch: pa.RecordBatch, parser: RowParser) -> NDArray[np.int16]:
-    names = list(parser.tiers)
-    default = names.index(parser.default_tier)
+    """The tiers that rows ask for, ``NO_TIER`` where there is no such tier, ``[N]``."""
+    default = list(parser.tiers).index(parser.default_tier)
     if "tier" not in batch.schema.names:
         return np.full(batch.num_rows, default, np.int16)
-    known = pa.array([name.encode() for name in names], pa.large_binary())
-    codes = pc.fill_null(pc.index_in(batch.column("tier"), value_set=known), default)
+    known = pa.array([name.encode() for name in parser.tiers], pa.large_binary())
+    names = batch.column("tier")
+    codes = pc.if_else(pc.is_null(names), default, pc.fill_null(pc.index_in(names, value_set=known), NO_TIER))
     return np.asarray(codes.to_numpy(zero_copy_only=False), np.int16)
 
 

@@ -44,7 +44,7 @@ class AttemptEnergy(BaseModel):
 
 
 class Attempt(BaseModel):
-    """One start of the run; ``end`` stays null when the process was killed.
+    """One start of the run; ``end`` stays null when it could not be written down: after a kill, say.
 
     Attributes:
         start: Unix seconds.
@@ -53,6 +53,7 @@ class Attempt(BaseModel):
         seconds: From start to the last commit, or to the end.
         engine_seconds: The part of it in which the engine ran.
         rows: Rows committed by this attempt.
+        answered_rows: Those of them with a text: the others took next to no time.
         computed_tokens: Output tokens this attempt computed, as far as recorded.
         committed_tokens: Those of them that belong to committed rows.
         reused_rows: Answers copied from another run directory.
@@ -61,7 +62,8 @@ class Attempt(BaseModel):
         attributed_j: Likewise joules; null where they were not measured.
         energy: Null until the engine works.
         owner_tokens: Verified tokens by owner with a quota, those of earlier attempts included.
-        exit_code: Null while running and after a kill.
+        exit_code: Null while running, after a kill, and where not even the end could be written down.
+        error: What ended it early; empty where nothing did.
         stats: The engine's own counts.
     """
 
@@ -73,6 +75,7 @@ class Attempt(BaseModel):
     seconds: float = 0.0
     engine_seconds: float = 0.0
     rows: int = 0
+    answered_rows: int = 0
     computed_tokens: int = 0
     committed_tokens: int = 0
     reused_rows: int = 0
@@ -82,12 +85,20 @@ class Attempt(BaseModel):
     energy: AttemptEnergy | None = None
     owner_tokens: dict[str, int] = {}
     exit_code: int | None = None
+    error: str = ""
     stats: dict[str, float | int | str | None] = {}
 
     @property
     def lost_tokens(self) -> int:
         """Output tokens computed in vain; of a killed attempt, up to its last record."""
         return max(0, self.computed_tokens - self.committed_tokens)
+
+    @property
+    def ending(self) -> str:
+        """How it ended, as the rest of a sentence about it."""
+        if self.exit_code is None:
+            return "ended without saying why (killed, out of memory, power cut, or a disk without any room)"
+        return f"ended with exit code {self.exit_code}" + (f" ({self.error})" if self.error else "")
 
 
 class Finished(BaseModel):

@@ -33,7 +33,7 @@ OUTPUT_MEANING: Mapping[str, str] = MappingProxyType(
     {
         "row_index": "position in the input, from 0",
         "id": "copied from the input",
-        "tier": "the row's latency class",
+        "tier": "the row's latency class; null where the job has no such tier",
         "status": "ok, truncated, rejected, error, expired or cancelled",
         "error_code": "what went wrong, for programs; null when nothing did",
         "error_message": "what went wrong, in which column, and what to do",

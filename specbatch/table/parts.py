@@ -54,15 +54,27 @@ class PartWriter:
         form: Schema and stamp.
         flush_rows: Answers that make a commit due.
         flush_every_s: Seconds after which a commit is due.
+        picked: Places of a shard's rows in the job, ``[rows]``; ``None``: it has all rows.
+
+    Attributes:
+        committed: Rows that are safe.
+        answered: Those of them with a text.
     """
 
-    def __init__(self, directory: Path, form: PartFormat, flush_rows: int, flush_every_s: float) -> None:
-        self._directory, self._form = directory, form
+    def __init__(
+        self,
+        directory: Path,
+        form: PartFormat,
+        flush_rows: int,
+        flush_every_s: float,
+        picked: NDArray[np.int64] | None = None,
+    ) -> None:
+        self._directory, self._form, self._picked = directory, form, picked
         self._flush_rows, self._flush_every_s = flush_rows, flush_every_s
         self._pending: list[Answer] = []
         self._flushed_at = time.monotonic()
         self._number = next_number(directory)
-        self.committed = 0
+        self.committed = self.answered = 0
 
     def add(self, answer: Answer) -> None:
         """Take an answer; it is safe after the next :meth:`flush`."""
@@ -86,9 +98,12 @@ class PartWriter:
         if not self._pending:
             return
         form = self._form
-        batch = answers_to_batch(self._pending, form.schema, form.epoch, form.policy, form.engine)
+        batch = answers_to_batch(
+            self._pending, form.schema, form.epoch, form.policy, form.engine, self._picked
+        )
         write_part(self._directory, self._number, pa.Table.from_batches([batch]))
         self.committed += len(self._pending)
+        self.answered += sum(answer.succeeded for answer in self._pending)
         self._number += 1
         self._pending.clear()
 

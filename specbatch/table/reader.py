@@ -1,8 +1,8 @@
-"""The input table: checked as a whole, indexed in one pass, rows fetched in any order."""
+"""The input table: checked as a whole, and indexed in one pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,23 +11,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from specbatch.config import JobConfig
-from specbatch.errors import InputError, RowFault
-from specbatch.rows import RawPrompt
+from specbatch.errors import InputError
 from specbatch.table.columns import Layout, canonical, plan_layout
-from specbatch.table.ids import FilePlaces, duplicate_id
+from specbatch.table.ids import FilePlaces
 from specbatch.table.index import IndexBuilder, RowIndex
-from specbatch.table.keys import key_hex
 from specbatch.table.parse import RowParser
 from specbatch.table.source import SourceFile, open_sources
 from specbatch.table.template import Template
 from specbatch.table.where import Where
-
-
-class RowSource(Protocol):
-    """Has rows at hand, e.g. a :class:`~specbatch.table.spool.Spool`."""
-
-    def row(self, index: int) -> pa.RecordBatch:
-        """One row as a batch of length 1."""
 
 
 class BatchSink(Protocol):
@@ -105,7 +96,8 @@ class InputTable:
 
         Args:
             parser: The job's defaults and clock.
-            spool: Receives the rows, for :class:`RowFetcher` or to look at; ``None`` when nobody wants them.
+            spool: Receives the rows, for :class:`~specbatch.table.fetch.RowFetcher` or to look at; ``None``
+                when nobody wants them.
             check: Called now and then; may raise to stop.
 
         Raises:
@@ -199,40 +191,6 @@ class InputTable:
         return pa.RecordBatch.from_arrays([ids, *columns], names=["id", *self.carried.names])
 
 
-@dataclass(frozen=True, slots=True)
-class RowFetcher:
-    """Rows by index, read from the spool at admission."""
-
-    index: RowIndex
-    parser: RowParser
-    spool: RowSource
-
-    def fetch(self, row_index: int, demoted: str | None = None) -> RawPrompt:
-        """One row, checked.
-
-        Args:
-            row_index: Its place in the input.
-            demoted: Why it gets the default tier; ``None``: the one it asks for.
-
-        Raises:
-            RowFault: The row cannot be answered.
-        """
-        cells = self.cells(row_index)
-        first = int(self.index.same_id[row_index])
-        if first >= 0:
-            raise duplicate_id(cells["id"], first, self.index.files)
-        return self.parser.parse(row_index, key_hex(self.index.keys[row_index]), cells, demoted)
-
-    def cells(self, row_index: int) -> Mapping[str, object]:
-        """The row's canonical columns as Python values.
-
-        Raises:
-            RowFault: Nested text is not UTF-8.
-        """
-        batch = self.spool.row(row_index)
-        return {name: _cell(batch, name) for name in batch.schema.names}
-
-
 class _Clash:
     """Both prompt columns filled in one row is that row's fault; in every row it is the table's."""
 
@@ -255,15 +213,6 @@ class _Clash:
                 f"{file}: columns `prompt` and `messages` are both set in every row",
                 "keep one of the two columns",
             )
-
-
-def _cell(batch: pa.RecordBatch, name: str) -> object:
-    try:
-        return batch.column(name)[0].as_py()
-    except UnicodeDecodeError as error:
-        raise RowFault(
-            "invalid_utf8", f"column `{name}` is not UTF-8 ({error.reason}); re-encode it"
-        ) from None
 
 
 def _only_id(layout: Layout) -> Layout:

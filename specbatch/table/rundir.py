@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from specbatch.errors import MismatchError, StorageError, UsageError
-from specbatch.table.atomic import TEMPORARY_SUFFIX, remove_leftovers, write_text
+from specbatch.table.atomic import remove_leftovers, write_text
+from specbatch.table.contents import MADE, REMAINS, strangers_among_parts
 from specbatch.table.decisions import FILE, FOLDER
 from specbatch.table.lock import LOCK, holding
 from specbatch.table.manifest import Manifest
@@ -20,13 +20,10 @@ from specbatch.table.manifest import Manifest
 Files = Sequence[Mapping[str, object]]
 """Fingerprints of a job's files."""
 
-_MADE = ("results.parquet", "summary.json", "decisions.parquet", "error.txt", "run.json")
 _OTHER_SETTINGS = (
     "give another job over this table a directory of its own (--out, or `out` in the job file); "
     "or continue with the same settings, or --fresh to start over"
 )
-# What may be there without a manifest: the remains of a run that was being cleared or begun.
-_REMAINS = frozenset({"parts", FOLDER, ".run.json.tmp", LOCK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +87,20 @@ class RunDir:
         """
         write_text(self.manifest, manifest.model_dump_json(indent=2) + "\n")
 
-    def clear(self) -> None:
+    def clear(self) -> list[Path]:
         """Forget the run. What readers look at goes first, so that no state mixes two runs.
+
+        Returns:
+            What lies among the parts and was not written by a run: it stays.
 
         Raises:
             StorageError: The disk refused.
         """
         try:
-            for name in _MADE:
+            for name in MADE:
                 (self.path / name).unlink(missing_ok=True)
-            for folder in (self.parts, self.decision_parts):
-                if folder.exists():
-                    shutil.rmtree(folder)
+            folders = [folder for folder in (self.parts, self.decision_parts) if folder.is_dir()]
+            return [left for folder in folders for left in _emptied(folder)]
         except OSError as error:
             raise StorageError(
                 f"{self.path}: cannot be cleared: {error.strerror}", "check permissions"
@@ -133,11 +132,6 @@ def locked(path: Path) -> Iterator[RunDir]:
         finally:
             if is_new and not (path / "run.json").exists():
                 _remove_if_unused(path)
-
-
-def is_ours(name: str) -> bool:
-    """Whether a file or folder of this name in a run directory was written by runs."""
-    return name in _MADE or name in _REMAINS or (name.startswith(".") and name.endswith(TEMPORARY_SUFFIX))
 
 
 def differing_keys(
@@ -216,12 +210,27 @@ def _check_ours(path: Path) -> None:
     if path.is_file():
         raise UsageError(f"{path} is a file", "choose another --out")
     if path.is_dir() and not (path / "run.json").exists():
-        strangers = sorted(item.name for item in path.iterdir() if item.name not in _REMAINS)
+        strangers = sorted(item.name for item in path.iterdir() if item.name not in REMAINS)
         if strangers:
             raise UsageError(
                 f"{path} is not a run directory and holds other files ({strangers[0]}, ...)",
                 "choose another --out",
             )
+
+
+def _emptied(folder: Path) -> list[Path]:
+    """Remove a folder with the files that runs wrote into it; what else is in it stays, and so does it.
+
+    Raises:
+        OSError: Something cannot be removed.
+    """
+    left = strangers_among_parts(folder)
+    for path in folder.iterdir():
+        if path not in left:
+            path.unlink()
+    if not left and not folder.is_symlink():
+        folder.rmdir()
+    return left
 
 
 def _remove_if_unused(path: Path) -> None:

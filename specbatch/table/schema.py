@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from specbatch.rows import Answer
 from specbatch.table.keys import KEY_BYTES
@@ -63,8 +66,8 @@ _FIELDS = (
     pa.field("policy", pa.string()),
     pa.field("engine", pa.string()),
 )
-# Copied from the input when the results are put together: they may differ between two runs of one row.
-_FROM_INPUT = ("row_index", "id")
+# Copied from the input when the results are put together: it may differ between two runs of one row.
+_FROM_INPUT = ("id",)
 
 
 def output_schema(token_ids: bool) -> pa.Schema:
@@ -73,8 +76,13 @@ def output_schema(token_ids: bool) -> pa.Schema:
 
 
 def part_schema(token_ids: bool) -> pa.Schema:
-    """Columns of a part: the row's key and everything that does not come from the input."""
+    """Columns of a part: the row's key and everything that does not come from the input.
+
+    ``row_index`` is the row's place when it ended, for reports of unfinished runs; results have the place of
+    the input that they answer. It is null for answers of another run.
+    """
     fields = [field for field in output_schema(token_ids) if field.name not in _FROM_INPUT]
+    fields = [field.with_nullable(True) if field.name == "row_index" else field for field in fields]
     return pa.schema([pa.field(KEY, pa.binary(KEY_BYTES), nullable=False), *fields])
 
 
@@ -101,7 +109,12 @@ def results_schema(token_ids: bool, carried: pa.Schema) -> pa.Schema:
 
 
 def answers_to_batch(
-    answers: list[Answer], schema: pa.Schema, epoch: float, policy: str, engine: str
+    answers: list[Answer],
+    schema: pa.Schema,
+    epoch: float,
+    policy: str,
+    engine: str,
+    picked: NDArray[np.int64] | None = None,
 ) -> pa.RecordBatch:
     """Answers as rows of a part.
 
@@ -111,17 +124,21 @@ def answers_to_batch(
         epoch: Unix time of the run clock's zero, seconds.
         policy: Constant column.
         engine: Constant column.
+        picked: Places of a shard's rows in the job, ``[rows]``; ``None``: the job's own.
     """
     rows = [_cells(answer, epoch, policy, engine) for answer in answers]
+    if picked is not None:
+        rows = [row | {"row_index": int(picked[row["row_index"]])} for row in rows]
     columns = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _cells(answer: Answer, epoch: float, policy: str, engine: str) -> dict[str, object]:
+def _cells(answer: Answer, epoch: float, policy: str, engine: str) -> dict[str, Any]:
     deadline = answer.slo.deadline
     finish = answer.finish_reason
     return {
         KEY: bytes.fromhex(answer.key),
+        "row_index": answer.row_index,
         "tier": answer.tier,
         "status": answer.status.value,
         "error_code": answer.error_code,

@@ -24,7 +24,7 @@ from specbatch.table.spool import Spool
 
 
 class Stripes:
-    """Sees the rows of the first pass, hands them on, and deals them out.
+    """Sees the rows of the first pass, hands them on where anybody wants them, and deals them out.
 
     Deadlines are compared as the table has them: relative ones first, then moments. To count either from
     the start of the run would make the order depend on it.
@@ -34,7 +34,7 @@ class Stripes:
         spool: Receives the rows.
     """
 
-    def __init__(self, parser: RowParser, spool: Spool) -> None:
+    def __init__(self, parser: RowParser, spool: Spool | None = None) -> None:
         self._parser, self._spool = replace(parser, epoch=0.0, until=None), spool
         self._due: list[NDArray[np.float64]] = []
         self._first: list[NDArray[np.float32]] = []
@@ -42,7 +42,8 @@ class Stripes:
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Take the next rows."""
-        self._spool.append(batch)
+        if self._spool is not None:
+            self._spool.append(batch)
         part = schedule(batch, self._parser)
         self._due.append(part.deadline)
         self._first.append(part.ttft_ms)

@@ -214,11 +214,11 @@ def test_joules_of_every_policy_are_measured_and_compared_with_off() -> None:
     told = dict(facts(found))["J/token"]
     assert "priority" in told
     assert "1.00 x off" in told
-    assert "assumed: 50 W" in told
+    assert "; assumed: 50 W at all times" in told
     energy = as_dict(found)["energy"]
     assert energy == {
         "method": "assumed",
-        "scope": "assumed: 50 W at all times, nothing was measured",
+        "scope": "50 W at all times, nothing was measured",
         "reason": None,
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -52,11 +53,15 @@ def called(*args: str, cwd: Path | None = None, **environ: str) -> Done:
             patch.setenv(name, value)
         if cwd is not None:
             patch.chdir(cwd)
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             main.main()
             code: object = 0
         except SystemExit as end:
             code = end.code or 0
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
     assert isinstance(code, int), code
     written = []
     for stream in (out, err):

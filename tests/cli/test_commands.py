@@ -133,6 +133,16 @@ def test_doctor_describes_the_machine_and_what_is_missing(tmp_path: Path) -> Non
     assert any("specbatch model pull" in finding["fix"] for finding in found["missing"])
 
 
+@pytest.mark.parametrize("columns", [None, 60])
+def test_doctor_wraps_its_lines(tmp_path: Path, columns: int | None) -> None:
+    environ = {"SPECBATCH_CACHE": str(tmp_path / "none")} | ({"COLUMNS": str(columns)} if columns else {})
+    lines = called("doctor", cwd=tmp_path, **environ).stdout.splitlines()
+    assert max(map(len, lines)) <= (columns or 80)
+    packages = next(place for place, line in enumerate(lines) if line.startswith("packages"))
+    assert lines[packages + 1].startswith(" " * 12), "more of it stands under its beginning"
+    assert any(line.startswith("            to get it: specbatch model pull") for line in lines)
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

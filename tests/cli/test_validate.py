@@ -11,10 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from specbatch.config import JobConfig
-from specbatch.errors import ModelError
+from specbatch.config.places import Shard
+from specbatch.errors import ModelError, RowFault
 from specbatch.job.estimate import Estimate, Speed
 from specbatch.job.validate import Deadlines, validate_job
 from specbatch.models.resolve import bytes_on_disk
+from specbatch.table.fetch import RowFetcher
+from specbatch.table.parse import RowParser
+from specbatch.table.reader import InputTable
+from specbatch.table.spool import Spool
+from specbatch.table.stripes import read_rows
 from tests.cli.console import as_json, called
 from tests.tiny_models import write_tiny_model
 
@@ -130,6 +136,45 @@ def test_rows_of_unknown_tiers_are_refused_and_counted_under_no_tier(tmp_path: P
     }
     pq.write_table(pa.table({"prompt": ["a"], "tier": ["gold"]}), tmp_path / "t.parquet")
     assert "\ntiers       none\n" in called("validate", "t.parquet", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("shard", ["1/3", "2/3", "3/3"])
+def test_validate_of_a_shard_describes_the_rows_that_a_run_of_it_would_have(
+    tmp_path: Path, shard: str
+) -> None:
+    columns = {
+        "prompt": ["p", "", None, *(f"p{row % 9}" for row in range(27))],
+        "id": [f"id {row % 25}" for row in range(30)],
+        "deadline_s": [float((7 * row) % 30 - 3) for row in range(30)],
+        "max_tokens": range(1, 31),
+        "tier": ["batch", "gold", "standard"] * 10,
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=4)
+    config = JobConfig(
+        input=(str(tmp_path / "t.parquet"),),
+        shard=shard,
+        model=str(write_tiny_model(tmp_path / "m", "llama")),
+    )
+    found = validate_job(config, 0, Speed(1.0, 0.0), 0.0)
+    parser, table = RowParser.of(config, 0.0), InputTable.open(config)
+    with Spool(tmp_path) as spool:
+        read = read_rows(table, parser, spool, Shard.of(shard), lambda: None)
+        fetcher, refused, codes, tokens = RowFetcher(read.index, parser, read.spool), set(), set(), 0
+        for row in range(len(read.index)):
+            try:
+                tokens += fetcher.fetch(row).params.max_tokens
+            except RowFault as fault:
+                refused.add(int(read.table.picked[row]))  # type: ignore[index]
+                codes.add(fault.code)
+    assert (found.rows, found.shard, found.job_rows) == (10, shard, 30)
+    assert (found.refused_rows, {fault.code for fault in found.faults}) == (len(refused), codes)
+    assert {example.row for fault in found.faults for example in fault.first} <= refused
+    assert found.max_output_tokens == tokens
+    assert found.estimate is not None
+    assert found.estimate.seconds == tokens
+    assert sum(found.tiers.values()) == 10 - sum(f.rows for f in found.faults if f.code == "unknown_tier")
+    told = called("validate", "t.parquet", "--shard", shard, cwd=tmp_path).stdout
+    assert f"input       10 rows (shard {shard} of 30 rows) in t.parquet" in told
 
 
 def test_validate_shows_short_promises_in_milliseconds(tmp_path: Path) -> None:

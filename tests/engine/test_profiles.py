@@ -11,7 +11,8 @@ import pytest
 
 from specbatch.draft.base import TreeShape
 from specbatch.engine.profile_grid import FULL, SHORT, Grid
-from specbatch.engine.profiles import ensure_profile, find_profile, save_profile
+from specbatch.engine.profile_store import find_profile, save_profile
+from specbatch.engine.profiles import ensure_profile
 from specbatch.engine.profiling import Watch, measure_costs
 from specbatch.errors import EngineError, StorageError
 from specbatch.hardware.cost import CostTable

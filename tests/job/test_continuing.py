@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 from datetime import datetime
 from pathlib import Path
 
@@ -11,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from specbatch.config import JobConfig
-from specbatch.errors import ExitCode, MismatchError, StorageError
+from specbatch.errors import ExitCode, Interrupted, MismatchError, StorageError
 from specbatch.job.validate import validate_job
+from specbatch.report.status import read_status
+from specbatch.table.rundir import RunDir
 
 from .fake_engine import FakeEngine, World
 from .jobs import Crash, crash_at, manifest, results, run, save_job
@@ -70,7 +75,35 @@ def test_a_killed_attempt_is_told_of(tmp_path: Path) -> None:
     path.write_text(json.dumps(content))
     world = World()
     run(config, world)
-    assert "the last attempt was killed; 16 tokens or more of its work are lost" in world.reporter.said
+    (told,) = [line for line in world.reporter.said if line.startswith("the last attempt")]
+    assert told.startswith("the last attempt ended without saying why (killed, ")
+    assert told.endswith("; 16 tokens or more of its work are lost")
+
+
+def test_the_rate_of_a_run_counts_rows_that_were_answered(tmp_path: Path) -> None:
+    config = save_job(tmp_path, {"prompt": ["a", "b", *["unspeakable"] * 9, "c"]}, flush_rows=1)
+    with pytest.raises(Crash):
+        run(config, crash_at(11))
+    (attempt,) = manifest(config)["attempts"]
+    assert (attempt["rows"], attempt["answered_rows"]) == (11, 2)
+    found = read_status(tmp_path / "out")
+    assert found.rows_done == 11
+    assert found.rows_per_s == pytest.approx(2 / attempt["engine_seconds"])
+
+
+def test_counts_of_the_engine_are_of_all_attempts_that_it_could_leave_in_order(tmp_path: Path) -> None:
+    config = job(tmp_path, flush_rows=1)
+    with pytest.raises(Crash):
+        run(config, crash_at(1))
+
+    def stop(row: int) -> None:
+        if row == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        run(config, World(FakeEngine(before_row=stop)))
+    engine = run(config).summary["engine"]
+    assert engine["steps"] == len(PROMPTS) - 1, "the crashed attempt answered one row"
 
 
 PROMISES: list[tuple[dict[str, object], dict[str, object]]] = [
@@ -173,6 +206,32 @@ def test_the_directory_of_another_job_is_refused_and_stays_as_it_is(tmp_path: Pa
     pq.write_table(pa.table({"prompt": ["other"], "mark": ["m"]}), tmp_path / "other.parquet")
     assert run(both).summary["rows"]["total"] == 7
     assert run(other, fresh=True).summary["rows"]["total"] == 1
+
+
+def test_starting_over_removes_only_what_runs_wrote_and_names_the_rest(tmp_path: Path) -> None:
+    config = job(tmp_path)
+    run(config)
+    out = tmp_path / "out"
+    for folder in ("parts", "decisions"):
+        (out / folder / "mine").mkdir(parents=True, exist_ok=True)
+        (out / folder / "mine" / "deep.txt").write_text("precious")
+        (out / folder / "notes.txt").write_text("precious")
+    (out / "parts" / "part-000077.parquet").write_text("a part by its name")
+    (out / "report.html").write_text("precious")
+    world = World()
+    assert run(config, world, fresh=True).exit_code == ExitCode.OK
+    assert len(world.engine.served) == len(PROMPTS)
+    assert not (out / "parts" / "part-000077.parquet").exists()
+    mine = [out / folder / name for folder in ("parts", "decisions") for name in ("mine", "notes.txt")]
+    assert [line for line in world.reporter.said if line.endswith("no run wrote it")] == [
+        f"{path} stays where it is: no run wrote it" for path in mine
+    ]
+    assert len([path for path in out.rglob("*") if path.is_file() and path.read_bytes() == b"precious"]) == 5
+    for path in ("parts", "decisions"):
+        shutil.rmtree(out / path / "mine")
+        (out / path / "notes.txt").unlink()
+    RunDir(out).clear()
+    assert {path.name for path in out.iterdir()} == {".lock", "report.html"}
 
 
 def test_validate_refuses_the_directory_that_a_run_would_refuse(tmp_path: Path) -> None:

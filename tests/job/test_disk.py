@@ -117,6 +117,54 @@ def test_when_nothing_at_all_can_be_written_any_more_the_first_failure_is_told(
     assert run(config).exit_code == ExitCode.OK
 
 
+@pytest.mark.parametrize("room", [True, False])
+def test_the_next_attempt_says_that_the_disk_was_full_as_far_as_that_could_be_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    config = save_job(tmp_path, {"prompt": PROMPTS}, flush_rows=2)
+    reserve = tmp_path / "out" / ".reserve.tmp"
+
+    def full(path: Path) -> bool:
+        is_full = (tmp_path / "out" / "parts" / "part-000002.parquet").exists()
+        return is_full and not (room and path.name == ".run.json.tmp" and not reserve.exists())
+
+    with full_at(monkeypatch, full), pytest.raises(StorageError):
+        run(config)
+    assert not reserve.exists()
+    world = World()
+    run(config, world)
+    (told,) = [line for line in world.reporter.said if line.startswith("the last attempt")]
+    if not room:
+        assert told.startswith("the last attempt ended without saying why (killed, ")
+        return
+    assert "ended with exit code 4 (" in told
+    assert "cannot be written: No space left on device); " in told
+    first = manifest(config)["attempts"][0]
+    assert first["computed_tokens"] > first["committed_tokens"] > 0
+    assert f"; {first['computed_tokens'] - first['committed_tokens']} tokens of its work are lost" in told
+
+
+def test_a_disk_without_room_for_the_end_of_an_attempt_has_no_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = save_job(tmp_path, {"prompt": PROMPTS})
+    with (
+        full_at(monkeypatch, lambda path: ".reserve" in path.name),
+        pytest.raises(StorageError, match="No space left"),
+    ):
+        run(config)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", [".reserve.tmp", "..reserve.tmp.tmp"])
+def test_a_run_that_was_killed_while_it_took_that_room_is_begun_anew(tmp_path: Path, name: str) -> None:
+    config = save_job(tmp_path, {"prompt": PROMPTS})
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_bytes(bytes(20_000))
+    assert run(config).exit_code == ExitCode.OK
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
 def test_earlier_results_survive_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = save_job(tmp_path, {"prompt": PROMPTS})
     run(config)
@@ -176,6 +224,9 @@ def test_a_disk_that_really_is_full(
     world = World()
     assert run(config, world).exit_code == ExitCode.OK
     assert len(world.engine.served) == 40 - kept
+    (told,) = [line for line in world.reporter.said if line.startswith("the last attempt")]
+    assert "ended with exit code 4 (" in told
+    assert "No space left on device" in told
     assert {"index": kept == 0, "decode": 16 <= kept < 40, "finalise": kept == 40}[phase], kept
 
 

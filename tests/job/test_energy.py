@@ -219,7 +219,7 @@ def test_assumed_watts_are_labelled(folder: Path) -> None:
     config = job(folder, "assumed", assume_watts=65.0)
     energy: Any = run_job(config).summary["energy"]
     assert energy["method"] == "assumed"
-    assert "assumed: 65 W" in energy["scope"]
+    assert energy["scope"] == "65 W at all times, nothing was measured"
     assert energy["mean_watts"] == pytest.approx(65.0, rel=0.05)
     attempt = json.loads((folder / "assumed" / "run.json").read_text())["attempts"][0]
     assert attempt["energy"]["method"] == "assumed"

@@ -13,9 +13,6 @@ import pytest
 
 from specbatch.config import JobConfig
 from specbatch.errors import ExitCode, InputError
-from specbatch.job.estimate import Estimate, Speed
-from specbatch.job.lookover import Repeats
-from specbatch.job.validate import validate_job
 from specbatch.table.schema import part_schema
 from specbatch.text.chat import ChatTemplate
 from specbatch.text.encoder import PromptEncoder
@@ -144,6 +141,18 @@ def test_a_fault_alone_is_a_row_with_code_and_message(
     assert [first["text"], last["text"]] == undisturbed[:2]
 
 
+def test_a_row_of_an_unknown_tier_is_in_no_tier_and_has_no_tiers_promises(tmp_path: Path) -> None:
+    tiers = {"standard": {"priority": 1, "deadline_s": 60, "ttft_slo_ms": 5000, "tpot_slo_ms": 500}}
+    rows = [good(0), bad("unknown tier"), {**bad("null"), "tier": "batch"}, bad("no tokens")]
+    config = job(tmp_path, rows, tiers=tiers)
+    summary = run(config, world()).summary
+    found = results(config)
+    assert [row["tier"] for row in found] == ["standard", None, "batch", "standard"]
+    assert [found[1][name] for name in ("deadline", "ttft_slo_ms", "tpot_slo_ms", "slo_met")] == [None] * 4
+    assert found[3]["slo_met"] is False
+    assert {tier: each["rows"] for tier, each in summary["tiers"].items()} == {"standard": 2, "batch": 1}
+
+
 def test_all_faults_together_leave_the_good_rows_as_they_are(
     tmp_path: Path, undisturbed: list[object]
 ) -> None:
@@ -161,30 +170,6 @@ def test_all_faults_together_leave_the_good_rows_as_they_are(
     assert manifest(config)["attempts"][1]["rows"] == len(names), "only they are looked at, and fail again"
     assert again.opened == 0
     assert [row["error_message"] for row in results(config)] == [row["error_message"] for row in found]
-
-
-def test_validate_says_of_a_repeated_id_what_a_run_says_and_counts_no_work_for_it(tmp_path: Path) -> None:
-    rows = [good(0), {**good(1), "deadline_s": 1e-9}, {**good(2), "id": "good 0", "deadline_s": 9.0}]
-    config = job(tmp_path / "one", rows)
-    other = job(tmp_path / "two", [{**good(3), "id": "good 1"}])
-    config = config.model_copy(update={"input": (*config.input, *other.input)})
-    run(config, world())
-    told = {
-        row["row_index"]: row["error_message"].removeprefix(f"row {row['row_index']}: ")
-        for row in results(config)
-        if row["error_code"] == "duplicate_id"
-    }
-    assert told[2] == (
-        f"column `id`: 'good 0' is the id of row 0 (in {config.input[0]}) already; give every row its own"
-    )
-    found = validate_job(config, 9, Speed(1.0, 0.0), 0.0)
-    (fault,) = found.faults
-    assert {example.row: example.message for example in fault.first} == told
-    assert found.repeated_ids == Repeats(2, ((2, 0), (3, 1)))
-    assert found.max_output_tokens == 16
-    assert found.estimate == Estimate(1.0, 0.0, 16.0, missed_deadlines=1)
-    assert (found.deadlines.rows, found.rows_with_slo) == (1, 1)
-    assert found.tokens is None or found.tokens.sampled_rows == 2
 
 
 def test_a_deadline_in_the_past_is_answered_and_missed(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_new_input_or_the_next_evening_begins_a_new_night_and_the_unfinished_o
     warnings = [line for line in evening.reporter.said if line.startswith("warning")]
     old = tmp_path / "nights" / "2026-11-29"
     assert len(warnings) == 1
-    assert f"{old} is not finished: it stopped with exit code 4" in warnings[0]
+    assert f"{old} is not finished: it ended with exit code 4" in warnings[0]
     assert f"the same command with --out {old} finishes it" in warnings[0]
     by_hand = config.model_copy(update={"out": old})
     assert started(by_hand, EVENING + 30 * HOUR).exit_code == ExitCode.OK

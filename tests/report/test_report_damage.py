@@ -18,6 +18,7 @@ from specbatch.report.runs.record import read_record
 from specbatch.report.runs.show import moment
 from tests.cli.console import called
 from tests.job.fake_engine import World
+from tests.job.jobs import Crash, crash_at, run, save_job
 from tests.report.by_hand import same
 from tests.report.nights import NightEngine, job, run_night
 
@@ -207,6 +208,21 @@ def test_a_run_that_stopped_half_way(tmp_path: Path) -> None:
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(("shard", "failed"), [(None, [1, 4]), ("2/2", [1])])
+def test_rows_that_failed_are_named_before_the_run_is_finished(
+    tmp_path: Path, shard: str | None, failed: list[int]
+) -> None:
+    columns: dict[str, object] = {"prompt": ["a", None, "b", "c", None, *"defg"]}
+    config = save_job(tmp_path, columns, flush_rows=1, shard=shard)
+    with pytest.raises(Crash):
+        run(config, crash_at(3 if shard else 7))
+    (failure,) = whole(tmp_path / "out").summary["failures"]
+    assert [row["row_index"] for row in failure["first"]] == failed
+    shown = called("report", str(tmp_path / "out")).stdout
+    assert all(f"      row {row}: column `prompt` is null" in shown for row in failed)
+    assert "a row: " not in shown
+
+
 def test_a_killed_attempt_has_lost_what_it_did_not_commit(night: Path) -> None:
     content = json.loads((night / "run.json").read_text())
     content["attempts"][0].update(exit_code=None, end=None, computed_tokens=900, committed_tokens=300)
@@ -214,7 +230,7 @@ def test_a_killed_attempt_has_lost_what_it_did_not_commit(night: Path) -> None:
     report = whole(night)
     assert (report.state, report.lost_tokens) == ("killed", 600)
     shown = called("report", str(night)).stdout
-    assert "lost        600 tokens of attempts that were killed" in shown
+    assert "lost        600 tokens of attempts that ended early" in shown
 
 
 def test_results_of_another_version_lack_columns_and_are_reported(night: Path) -> None:

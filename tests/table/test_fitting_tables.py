@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from specbatch.config import JobConfig
 from specbatch.errors import ConfigError, InputError, RowFault
 from specbatch.table import source as source_module
+from specbatch.table.fetch import RowFetcher
 from specbatch.table.ids import first_with_id
 from specbatch.table.keys import as_keys
 from specbatch.table.parse import RowParser
-from specbatch.table.reader import InputTable, RowFetcher
+from specbatch.table.reader import InputTable
 from specbatch.table.spool import Spool
 from specbatch.table.template import Template
 

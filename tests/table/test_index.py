@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from specbatch.config import JobConfig, Tier
 from specbatch.errors import InputError
+from specbatch.table.fetch import RowFetcher
 from specbatch.table.index import base_keys, schedule, schedule_reference
 from specbatch.table.parse import RowParser
-from specbatch.table.reader import InputTable, RowFetcher
+from specbatch.table.reader import InputTable
 from specbatch.table.source import open_sources
 from specbatch.table.spool import Spool
 

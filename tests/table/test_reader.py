@@ -14,8 +14,9 @@ from specbatch.config import JobConfig, Tier
 from specbatch.errors import ConfigError, InputError, RowFault
 from specbatch.rows import RawPrompt, SamplingParams
 from specbatch.slo import Slo
+from specbatch.table.fetch import RowFetcher
 from specbatch.table.parse import RowParser
-from specbatch.table.reader import InputTable, RowFetcher
+from specbatch.table.reader import InputTable
 from specbatch.table.spool import Spool
 
 EPOCH = 1_000_000.0

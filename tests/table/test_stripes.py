@@ -17,13 +17,6 @@ from specbatch.table.parse import RowParser
 from specbatch.table.stripes import Stripes
 
 
-class Nowhere:
-    """A spool that keeps nothing."""
-
-    def append(self, batch: pa.RecordBatch) -> None:
-        pass
-
-
 def stripes(columns: dict[str, Any], epoch: float, cut: int) -> Stripes:
     job = JobConfig.model_validate(
         {
@@ -32,7 +25,7 @@ def stripes(columns: dict[str, Any], epoch: float, cut: int) -> Stripes:
             "tiers": {"batch": {"priority": 20, "deadline_s": 600}},
         }
     )
-    found = Stripes(RowParser.of(job, epoch), Nowhere())  # type: ignore[arg-type]
+    found = Stripes(RowParser.of(job, epoch))
     batch = pa.RecordBatch.from_pydict(columns)
     for part in (batch.slice(0, cut), batch.slice(cut)):
         if part.num_rows:

@@ -14,9 +14,10 @@ from specbatch.draft.training.recipe import Source, target_facts
 from specbatch.errors import InputError, MismatchError, RowFault
 from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
+from specbatch.table.fetch import RowFetcher
 from specbatch.table.manifest import Manifest
 from specbatch.table.parse import RowParser
-from specbatch.table.reader import InputTable, RowFetcher
+from specbatch.table.reader import InputTable
 from specbatch.table.rundir import RunDir
 from specbatch.table.spool import Spool
 from specbatch.text.chat import ChatTemplate

@@ -14,8 +14,9 @@ from specbatch.errors import InputError, RowFault
 from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
 from specbatch.rows import SamplingParams
+from specbatch.table.fetch import RowFetcher
 from specbatch.table.parse import RowParser
-from specbatch.table.reader import InputTable, RowFetcher
+from specbatch.table.reader import InputTable
 from specbatch.table.spool import Spool
 from specbatch.text.chat import ChatTemplate
 from specbatch.text.encoder import PromptEncoder

@@ -73,7 +73,7 @@ class RunReport:
         source: Where rows were read.
         problems: What is missing or damaged.
         baseline: What goodput and gains are compared with, in words.
-        lost_tokens: Computed by attempts that were killed, and never committed.
+        lost_tokens: Computed by attempts that ended early, and never committed.
         preemptions: By tier.
         summary: As in ``summary.json``, computed again.
         check: Against the recorded one.

@@ -20,7 +20,7 @@ OWNER = "owner"
 NEEDED = tuple(name for name in output_schema(token_ids=False).names if name != "text")
 """Columns of our own that a report looks at: neither texts nor token ids."""
 
-_NOT_IN_PARTS = ("row_index", "id")
+_NOT_IN_PARTS = ("id",)
 _UNREADABLE = (OSError, pa.ArrowException, ValueError, KeyError)
 
 

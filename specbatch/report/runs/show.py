@@ -204,7 +204,7 @@ def _machine(report: RunReport) -> list[tuple[str, str]]:
         often = f"{count(times)} time{'' if times == 1 else 's'}"
         facts.append(("preempted", f"{often}, {count(preempted)} tokens computed again"))
     if report.lost_tokens:
-        facts.append(("lost", f"{count(report.lost_tokens)} tokens of attempts that were killed"))
+        facts.append(("lost", f"{count(report.lost_tokens)} tokens of attempts that ended early"))
     told = [
         f"{size(value)} {name}"
         for name, value in (("peak", memory.peak_resident), ("keys and values", memory.kv_peak))

@@ -274,7 +274,7 @@ def _machine(report: RunReport) -> str:
         ("slots empty in rows' pages at their end", percent(memory.fragmentation)),
         ("preemptions", count(sum(report.preemptions.values()))),
         ("tokens computed again", count(report.summary["tokens"]["recomputed"])),
-        ("tokens lost by killed attempts", count(report.lost_tokens)),
+        ("tokens lost by attempts that ended early", count(report.lost_tokens)),
         ("steps", f"{engine.get('steps') or NONE}"),
         ("steps that fell back to plain decoding", NONE if steps is None else f"{steps}"),
         ("why, mostly", str(engine.get("fallback") or NONE)),
