@@ -64,7 +64,7 @@ def job(folder: Path, out: str, **settings: object) -> JobConfig:
             "input": (str(folder / "in.parquet"),),
             "model": str(folder / "model"),
             "out": folder / out,
-            "max_tokens": 12,
+            "max_tokens": 100,  # a meter is read every 20 ms: an attempt that is over before has no shares
             "max_failures": 1,
             "kv_memory": 2**22,
             "threads": 1,
@@ -133,16 +133,15 @@ def test_a_measured_run_is_attributed_to_the_last_joule(folder: Path) -> None:
 
 
 def test_attempts_add_up_and_lost_work_is_named(folder: Path) -> None:
-    long = {"max_tokens": 100}  # a meter is read every 20 ms: an attempt that is over before has no shares
-    first = run(job(folder, "resumed", limit=2, **long), SteadyMeter())["energy"]
-    config = job(folder, "resumed", **long)
+    first = run(job(folder, "resumed", limit=2), SteadyMeter())["energy"]
+    config = job(folder, "resumed")
     whole = run(config, SteadyMeter(watts=200.0))
     energy, found = whole["energy"], rows(config)
     assert energy["joules"] > first["joules"]
     assert whole["time"]["attempts"] == 2
     assert total(found, "energy_j") + energy["idle_joules"] == pytest.approx(energy["joules"], rel=1e-9)
     assert energy["attributed_joules"] > first["attributed_joules"]
-    fewer = run(job(folder, "resumed", limit=1, **long), SteadyMeter())["energy"]
+    fewer = run(job(folder, "resumed", limit=1), SteadyMeter())["energy"]
     assert fewer["joules"] == energy["joules"], "nothing was computed"
     assert fewer["lost_joules"] == pytest.approx(
         energy["attributed_joules"] - fewer["attributed_joules"], rel=1e-6
