@@ -19,7 +19,7 @@ from specbatch.hardware.threads import usable_cores
 from specbatch.models.resolve import find_side_files, resolve_model
 from specbatch.policy import make_policy
 from specbatch.schedule.acceptance import AT_FIRST
-from specbatch.schedule.pace import Drafting, has_drafter, token_s
+from specbatch.schedule.pace import AT_BEST, Drafting, has_drafter, token_s
 
 _SHORT_CONTEXT = 64
 """Committed tokens of a row that has hardly begun, when a token takes least."""
@@ -118,4 +118,4 @@ def _holds(measured: Fingerprint, config: JobConfig, drafts: bool) -> bool:
 def _alone_s(table: CostTable, drafts: bool) -> float:
     free = has_free_drafts(table.fingerprint.drafter)
     drafting = Drafting(AT_FIRST, free) if drafts and has_drafter(table) else None
-    return token_s(table, 1, _SHORT_CONTEXT, 0, drafting)
+    return AT_BEST * token_s(table, 1, _SHORT_CONTEXT, 0, drafting)

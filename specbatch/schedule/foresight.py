@@ -16,7 +16,7 @@ from specbatch.policy.base import decodes
 from specbatch.policy.lengths import LengthModel
 from specbatch.rows import Row
 from specbatch.schedule.acceptance import Acceptance
-from specbatch.schedule.pace import Drafting, has_drafter, token_s
+from specbatch.schedule.pace import AT_BEST, Drafting, has_drafter, token_s
 from specbatch.schedule.urgency import open_promises, urgency_of
 from specbatch.verify import Verdict
 from specbatch.work import Work
@@ -32,10 +32,6 @@ _SHARES = 20
 
 _MARGIN = 0.05
 """Share by which times beside others may turn out longer than they are expected to be."""
-
-_FASTER = 0.25
-"""Share by which a row alone may turn out faster than expected. Machines change their speed by as much within
-minutes, and a promise is given up for good: better late than for a slow moment's sake."""
 
 _LOOKED_AT = 8
 _LONG = 2**40
@@ -102,9 +98,8 @@ class Foresight:
             return Broken(over, "waited" if row.admitted_at is None else "slow")
         if self._costs is None or not open_promises(row):
             return None
-        least = 1.0 - _FASTER
-        alone = least * self._seconds_of_one(row, 1)
-        lost = self._lost(row, now, least * self._prefill_s(row, 0), lambda tokens: tokens * alone)
+        alone = AT_BEST * self._seconds_of_one(row, 1)
+        lost = self._lost(row, now, AT_BEST * self._prefill_s(row, 0), lambda tokens: tokens * alone)
         return Broken(lost, "hopeless") if lost else None
 
     def crowded(self, row: Row, now: float, beside: Sequence[Row], backlog: bool) -> Broken | None:

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from specbatch.hardware.cost import Costs
 
+AT_BEST = 0.75
+"""Share of the expected time that a row alone may turn out to take. Machines change their speed by as much
+within minutes, and a promise is given up for good: better late than for a slow moment's sake."""
+
 _CHAINS = (1, 2, 4)
 """Lengths of drafts of which the one that suits best counts."""
 

@@ -17,13 +17,14 @@ from specbatch.hardware.threads import usable_cores
 from specbatch.job.reach import PerToken
 from specbatch.job.validate import validate_job
 from specbatch.models.resolve import resolve_model
+from specbatch.schedule.pace import AT_BEST
 from tests.cli.console import called
 from tests.hardware.costs import HERE, pass_s, table
 from tests.job.jobs import save_job
 from tests.tiny_models import write_tiny_model
 
 PLAIN_MS = 1e3 * pass_s(1, 1, 64)
-PROMISES = [None, 1.0, PLAIN_MS - 0.1, PLAIN_MS + 0.1]
+PROMISES = [None, 1.0, AT_BEST * PLAIN_MS - 0.1, AT_BEST * PLAIN_MS + 0.1]
 
 
 @pytest.fixture
@@ -60,12 +61,12 @@ def test_rows_that_are_promised_less_than_a_row_alone_takes_are_named(tmp_path: 
     found = judged(job(tmp_path, model, policy="off"))
     assert found.rows == 3
     assert found.tightest_ms == 1.0
-    assert found.reachable_ms == pytest.approx(PLAIN_MS)
+    assert found.reachable_ms == pytest.approx(AT_BEST * PLAIN_MS)
     assert (found.out_of_reach, found.first, found.not_judged) == (2, (1, 2), "")
     drafting = judged(job(tmp_path, model, policy="fixed", drafter="head"))
     # Some drafts of suffix+head, which the profile is about, are free.
     shares = sum(0.75**depth for depth in range(5))
-    assert drafting.reachable_ms == pytest.approx(1e3 * pass_s(5, 1, 64) / shares)
+    assert drafting.reachable_ms == pytest.approx(AT_BEST * 1e3 * pass_s(5, 1, 64) / shares)
     assert drafting.first == (1,)
 
 
@@ -97,5 +98,5 @@ def test_validate_says_which_rows_or_why_it_cannot(tmp_path: Path, model: Path) 
 
     assert "per token 3 rows promised within 1.00 ms at the tightest; whether that is out of reach" in told()
     save_profile(table(here(model)))
-    assert "2 less than the 12.3 ms that a row alone takes at best by this machine's profile" in told()
+    assert "2 less than the 9.24 ms that a row alone takes at best by this machine's profile" in told()
     assert "out of reach (row 1, 2)" in told()
