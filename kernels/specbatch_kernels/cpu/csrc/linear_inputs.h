@@ -7,14 +7,7 @@
 #include "linear_lanes.h"
 #include "norm_kernel.h"
 
-/* Up to this many tokens are one group, multiplied by weights decoded in registers. */
-#define DIRECT_TOKENS GROUP_TOKENS
-/* Most tokens that a panel of weights is multiplied by at a time. */
-#define PANEL_TOKENS GROUP_TOKENS
-
-static int64_t num_groups(int64_t tokens) {
-    return tokens <= DIRECT_TOKENS ? 1 : (tokens + PANEL_TOKENS - 1) / PANEL_TOKENS;
-}
+static int64_t num_groups(int64_t tokens) { return (tokens + GROUP_TOKENS - 1) / GROUP_TOKENS; }
 
 /* First token of a group.  Sizes differ by one at most: a small last group would leave too few
  * independent sums to hide the latency of an addition. */

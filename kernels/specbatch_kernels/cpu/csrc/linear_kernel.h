@@ -12,13 +12,13 @@
 #include "linear_panel.h"
 
 static void run_tiles(const sb_linear *l, const float *inputs, int64_t tile, int64_t end, float *scratch) {
-    if (l->tokens <= DIRECT_TOKENS)
+    if (l->tokens <= GROUP_TOKENS)
         direct_functions[l->matrix.type][l->tokens - 1](l, inputs, tile, end);
     else
         panel_tiles(l, inputs, tile, end, scratch);
 }
 
-/* Panel and sums, then rows of inputs. */
+/* Panels and sums, then rows of inputs. */
 static size_t linear_scratch(int64_t cols) {
     return (PANEL_FLOATS + (size_t)(GROUP_TOKENS * cols)) * sizeof(float);
 }

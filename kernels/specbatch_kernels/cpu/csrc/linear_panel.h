@@ -6,14 +6,14 @@
 #include "linear_epilogue.h"
 #include "linear_inputs.h"
 
-/* Inputs of a panel, which has as many tiles as there are sums for. */
-#define PANEL_INPUTS (256 / PANEL_TILES)
+/* Two panels of 192 inputs are 24 KiB. */
+#define PANEL_INPUTS (GROUP_TILES == 1 ? 256 : 192)
 /* More tokens than this go in several rounds, so that their sums stay near. */
-#define ROUND_GROUPS (16 * 6 / PANEL_TOKENS)
-#define ROUND_TOKENS (ROUND_GROUPS * PANEL_TOKENS)
+#define ROUND_TOKENS 96
+#define ROUND_GROUPS (ROUND_TOKENS / GROUP_TOKENS)
 /* Scratch of one worker: for each tile its panel [PANEL_INPUTS, SB_TILE], then for each the sums of a
  * round, [tokens, SB_TILE]. */
-#define PANEL_FLOATS (PANEL_TILES * (PANEL_INPUTS + ROUND_TOKENS) * SB_TILE)
+#define PANEL_FLOATS (GROUP_TILES * (PANEL_INPUTS + ROUND_TOKENS) * SB_TILE)
 
 /* Decodes blocks [from, to) of a tile into panel[input][row]. */
 SB_INLINE void decode_panel(float *panel, const uint8_t *tile, int64_t from, int64_t to, const sb_type type) {
@@ -43,7 +43,8 @@ typedef struct {
     int64_t panel_stride, sums_stride;
 } panel_place;
 
-/* Continues (or starts) the sums of `tokens` tokens with `count` inputs; tokens and tiles are constants once inlined. */
+/* Continues (or starts) the sums of `tokens` tokens with `count` inputs; tokens and tiles are constants once
+ * inlined. */
 SB_INLINE void panel_group(const panel_place *at, const float *inputs, int64_t count, int start, const int tokens,
                            const int tiles) {
     vt sum[SUMS];
@@ -74,15 +75,15 @@ SB_INLINE void panel_group(const panel_place *at, const float *inputs, int64_t c
 #define SB_PANEL_ENTRY(tokens, tiles) panel_##tokens##_##tiles,
 
 SB_EACH_COUNT(SB_PANEL, 1)
-#if PANEL_TILES == 2
+#if GROUP_TILES == 2
 SB_EACH_COUNT(SB_PANEL, 2)
 #endif
 
 typedef void (*panel_function)(const panel_place *at, const float *inputs, int64_t count, int start);
 
-static const panel_function panel_functions[PANEL_TILES][PANEL_TOKENS] = {
+static const panel_function panel_functions[GROUP_TILES][GROUP_TOKENS] = {
     {SB_EACH_COUNT(SB_PANEL_ENTRY, 1)},
-#if PANEL_TILES == 2
+#if GROUP_TILES == 2
     {SB_EACH_COUNT(SB_PANEL_ENTRY, 2)},
 #endif
 };
@@ -123,7 +124,7 @@ static void panel_round(const sb_linear *l, const float *inputs, int64_t tile, i
     int64_t cols = l->matrix.cols, unit = l->matrix.type == SB_F32 ? 1 : SB_QBLOCK, blocks = cols / unit;
     int64_t parts = (cols + PANEL_INPUTS - 1) / PANEL_INPUTS, first = group_start(l->tokens, from);
     int64_t tokens = group_start(l->tokens, to) - first;
-    float *sums = scratch + PANEL_TILES * PANEL_INPUTS * SB_TILE;
+    float *sums = scratch + GROUP_TILES * PANEL_INPUTS * SB_TILE;
     panel_place at = {.sums_stride = tokens * SB_TILE};
     for (int64_t u = 0; u < tiles; u++) fetch_outputs(l, tile + u, first, tokens);
     for (int64_t p = 0; p < parts; p++) {
@@ -142,7 +143,7 @@ static void panel_round(const sb_linear *l, const float *inputs, int64_t tile, i
 static void panel_tiles(const sb_linear *l, const float *inputs, int64_t tile, int64_t end, float *scratch) {
     int64_t groups = num_groups(l->tokens), rounds = (groups + ROUND_GROUPS - 1) / ROUND_GROUPS;
     for (int64_t tiles; tile < end; tile += tiles) {
-        tiles = tile + PANEL_TILES <= end ? PANEL_TILES : 1;
+        tiles = tile + GROUP_TILES <= end ? GROUP_TILES : 1;
         for (int64_t r = 0; r < rounds; r++)
             panel_round(l, inputs, tile, tiles, groups * r / rounds, groups * (r + 1) / rounds, scratch);
     }
