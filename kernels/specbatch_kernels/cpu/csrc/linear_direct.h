@@ -72,7 +72,7 @@ SB_INLINE void direct(const sb_linear *l, const float *inputs, int64_t tile, con
     else
         direct_blocks(sum, data, stride, cols, inputs, tokens, tiles, type);
     SB_FOR(2, u, tiles, {
-        float sums[GROUP_TOKENS * SB_TILE];
+        float sums[DIRECT_TOKENS * SB_TILE];
         SB_FOR(TOKENS, t, tokens, SB_FOR(2, h, VT_PARTS, {
             vt_store(sums + t * SB_TILE + h * VT_LANES, sum[(VT_PARTS * u + h) * tokens + t]);
         }))
@@ -80,10 +80,11 @@ SB_INLINE void direct(const sb_linear *l, const float *inputs, int64_t tile, con
     })
 }
 
-/* A lone token has too few chains of sums per tile to hide their latency: two tiles go together in any case. */
+/* Two tiles go together where there are sums for both, and for a lone token in any case: the chains of one tile
+ * are too few to hide their latency. */
 SB_INLINE void direct_tiles(const sb_linear *l, const float *inputs, int64_t tile, int64_t end, const int tokens,
                             const sb_type type) {
-    if (tokens == 1 || GROUP_TILES == 2)
+    if (tokens == 1 || (PANEL_TILES == 2 && tokens <= PANEL_TOKENS))
         for (; tile + 2 <= end; tile += 2) direct(l, inputs, tile, tokens, 2, type);
     for (; tile < end; tile++) direct(l, inputs, tile, tokens, 1, type);
 }
@@ -94,19 +95,19 @@ SB_INLINE void direct_tiles(const sb_linear *l, const float *inputs, int64_t til
     SB_OUTLINE void direct_##name##_##tokens(const sb_linear *l, const float *inputs, int64_t tile, int64_t end) {     \
         direct_tiles(l, inputs, tile, end, tokens, type);                                                              \
     }
-SB_EACH_COUNT(SB_DIRECT, SB_F32, f32)
-SB_EACH_COUNT(SB_DIRECT, SB_Q4_0, q4_0)
-SB_EACH_COUNT(SB_DIRECT, SB_Q4_1, q4_1)
-SB_EACH_COUNT(SB_DIRECT, SB_Q8_0, q8_0)
+SB_EACH_DIRECT(SB_DIRECT, SB_F32, f32)
+SB_EACH_DIRECT(SB_DIRECT, SB_Q4_0, q4_0)
+SB_EACH_DIRECT(SB_DIRECT, SB_Q4_1, q4_1)
+SB_EACH_DIRECT(SB_DIRECT, SB_Q8_0, q8_0)
 
 typedef void (*direct_function)(const sb_linear *l, const float *inputs, int64_t tile, int64_t end);
 
 #define SB_DIRECT_ENTRY(tokens, name) direct_##name##_##tokens,
-static const direct_function direct_functions[SB_TYPES][GROUP_TOKENS] = {
-    [SB_F32] = {SB_EACH_COUNT(SB_DIRECT_ENTRY, f32)},
-    [SB_Q4_0] = {SB_EACH_COUNT(SB_DIRECT_ENTRY, q4_0)},
-    [SB_Q4_1] = {SB_EACH_COUNT(SB_DIRECT_ENTRY, q4_1)},
-    [SB_Q8_0] = {SB_EACH_COUNT(SB_DIRECT_ENTRY, q8_0)},
+static const direct_function direct_functions[SB_TYPES][DIRECT_TOKENS] = {
+    [SB_F32] = {SB_EACH_DIRECT(SB_DIRECT_ENTRY, f32)},
+    [SB_Q4_0] = {SB_EACH_DIRECT(SB_DIRECT_ENTRY, q4_0)},
+    [SB_Q4_1] = {SB_EACH_DIRECT(SB_DIRECT_ENTRY, q4_1)},
+    [SB_Q8_0] = {SB_EACH_DIRECT(SB_DIRECT_ENTRY, q8_0)},
 };
 
 #endif

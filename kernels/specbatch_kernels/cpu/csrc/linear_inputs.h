@@ -7,7 +7,10 @@
 #include "linear_lanes.h"
 #include "norm_kernel.h"
 
-static int64_t num_groups(int64_t tokens) { return (tokens + GROUP_TOKENS - 1) / GROUP_TOKENS; }
+/* Up to DIRECT_TOKENS are one group, more are groups of up to PANEL_TOKENS. */
+static int64_t num_groups(int64_t tokens) {
+    return tokens <= DIRECT_TOKENS ? 1 : (tokens + PANEL_TOKENS - 1) / PANEL_TOKENS;
+}
 
 /* First token of a group.  Sizes differ by one at most: a small last group would leave too few
  * independent sums to hide the latency of an addition. */
@@ -46,7 +49,7 @@ static const float *prepare_inputs(const sb_linear *l, sb_pool *pool, float *scr
     int64_t cols = l->matrix.cols;
     for (int64_t g; (g = sb_pool_ticket(pool)) < num_groups(l->tokens);) {
         int64_t first = group_start(l->tokens, g), count = group_start(l->tokens, g + 1) - first;
-        const float *rows[GROUP_TOKENS];
+        const float *rows[DIRECT_TOKENS];
         for (int64_t t = 0; t < count; t++) rows[t] = input_row(l, first + t, scratch + t * cols);
         pack_group(l->packed + first * cols, rows, cols, count);
     }

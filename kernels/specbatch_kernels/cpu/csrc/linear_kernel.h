@@ -12,7 +12,7 @@
 #include "linear_panel.h"
 
 static void run_tiles(const sb_linear *l, const float *inputs, int64_t tile, int64_t end, float *scratch) {
-    if (l->tokens <= GROUP_TOKENS)
+    if (l->tokens <= DIRECT_TOKENS)
         direct_functions[l->matrix.type][l->tokens - 1](l, inputs, tile, end);
     else
         panel_tiles(l, inputs, tile, end, scratch);
@@ -20,7 +20,7 @@ static void run_tiles(const sb_linear *l, const float *inputs, int64_t tile, int
 
 /* Panels and sums, then rows of inputs. */
 static size_t linear_scratch(int64_t cols) {
-    return (PANEL_FLOATS + (size_t)(GROUP_TOKENS * cols)) * sizeof(float);
+    return (PANEL_FLOATS + (size_t)(DIRECT_TOKENS * cols)) * sizeof(float);
 }
 
 /* Work is claimed in chunks of even numbers of tiles, several per worker: workers that the system

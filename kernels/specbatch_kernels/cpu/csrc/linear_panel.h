@@ -7,13 +7,13 @@
 #include "linear_inputs.h"
 
 /* Two panels of 192 inputs are 24 KiB. */
-#define PANEL_INPUTS (GROUP_TILES == 1 ? 256 : 192)
+#define PANEL_INPUTS (PANEL_TILES == 1 ? 256 : 192)
 /* More tokens than this go in several rounds, so that their sums stay near. */
 #define ROUND_TOKENS 96
-#define ROUND_GROUPS (ROUND_TOKENS / GROUP_TOKENS)
+#define ROUND_GROUPS (ROUND_TOKENS / PANEL_TOKENS)
 /* Scratch of one worker: for each tile its panel [PANEL_INPUTS, SB_TILE], then for each the sums of a
  * round, [tokens, SB_TILE]. */
-#define PANEL_FLOATS (GROUP_TILES * (PANEL_INPUTS + ROUND_TOKENS) * SB_TILE)
+#define PANEL_FLOATS (PANEL_TILES * (PANEL_INPUTS + ROUND_TOKENS) * SB_TILE)
 
 /* Decodes `blocks` blocks into panel[input][row].  The next panel, `ahead` bytes on, is fetched while this one
  * is used. */
@@ -72,17 +72,17 @@ SB_INLINE void panel_group(const panel_place *at, const float *inputs, int64_t c
     }
 #define SB_PANEL_ENTRY(tokens, tiles) panel_##tokens##_##tiles,
 
-SB_EACH_COUNT(SB_PANEL, 1)
-#if GROUP_TILES == 2
-SB_EACH_COUNT(SB_PANEL, 2)
+SB_EACH_PANEL(SB_PANEL, 1)
+#if PANEL_TILES == 2
+SB_EACH_PANEL(SB_PANEL, 2)
 #endif
 
 typedef void (*panel_function)(const panel_place *at, const float *inputs, int64_t count, int start);
 
-static const panel_function panel_functions[GROUP_TILES][GROUP_TOKENS] = {
-    {SB_EACH_COUNT(SB_PANEL_ENTRY, 1)},
-#if GROUP_TILES == 2
-    {SB_EACH_COUNT(SB_PANEL_ENTRY, 2)},
+static const panel_function panel_functions[PANEL_TILES][PANEL_TOKENS] = {
+    {SB_EACH_PANEL(SB_PANEL_ENTRY, 1)},
+#if PANEL_TILES == 2
+    {SB_EACH_PANEL(SB_PANEL_ENTRY, 2)},
 #endif
 };
 
@@ -125,7 +125,7 @@ static void panel_round(const sb_linear *l, const float *inputs, int64_t tile, i
     int64_t cols = l->matrix.cols, unit = l->matrix.type == SB_F32 ? 1 : SB_QBLOCK, blocks = cols / unit;
     int64_t parts = (cols + PANEL_INPUTS - 1) / PANEL_INPUTS, first = group_start(l->tokens, from);
     int64_t tokens = group_start(l->tokens, to) - first;
-    float *sums = scratch + GROUP_TILES * PANEL_INPUTS * SB_TILE;
+    float *sums = scratch + PANEL_TILES * PANEL_INPUTS * SB_TILE;
     panel_place at = {.sums_stride = tokens * SB_TILE};
     for (int64_t u = 0; u < tiles; u++) fetch_outputs(l, tile + u, first, tokens);
     for (int64_t p = 0; p < parts; p++) {
@@ -144,7 +144,7 @@ static void panel_round(const sb_linear *l, const float *inputs, int64_t tile, i
 static void panel_tiles(const sb_linear *l, const float *inputs, int64_t tile, int64_t end, float *scratch) {
     int64_t groups = num_groups(l->tokens), rounds = (groups + ROUND_GROUPS - 1) / ROUND_GROUPS;
     for (int64_t tiles; tile < end; tile += tiles) {
-        tiles = tile + GROUP_TILES <= end ? GROUP_TILES : 1;
+        tiles = tile + PANEL_TILES <= end ? PANEL_TILES : 1;
         for (int64_t r = 0; r < rounds; r++)
             panel_round(l, inputs, tile, tiles, groups * r / rounds, groups * (r + 1) / rounds, scratch);
     }
