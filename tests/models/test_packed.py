@@ -21,6 +21,7 @@ from specbatch.config import JobConfig
 from specbatch.engine.build import build_executor
 from specbatch.engine.compiled_executor import CompiledExecutor
 from specbatch.engine.executor import Executor, TorchExecutor
+from specbatch.engine.profiles import subject_of
 from specbatch.errors import ModelError, UsageError
 from specbatch.models.config import ModelConfig
 from specbatch.models.decoder import build_decoder
@@ -140,6 +141,8 @@ def test_kernels_can_be_chosen_and_are_part_of_the_numerics(tmp_path: Path) -> N
         assert isinstance(built.executor, CompiledExecutor)
         assert built.numerics["kernels"] == f"compiled-{built.executor.pool.numerics}"
         assert built.kernels == f"compiled-{built.executor.pool.isa}"
+        subject = subject_of(JobConfig(**settings), files, config, built, None, None)
+        assert subject.fingerprint.kernels == built.kernels  # equal bits take other times
         assert not built.notice
 
 

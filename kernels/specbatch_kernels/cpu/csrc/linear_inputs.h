@@ -7,11 +7,7 @@
 #include "linear_lanes.h"
 #include "norm_kernel.h"
 
-/* Up to this many tokens are one group, multiplied by weights decoded in registers. */
-#define DIRECT_TOKENS GROUP_TOKENS
-/* Most tokens that a panel of weights is multiplied by at a time. */
-#define PANEL_TOKENS GROUP_TOKENS
-
+/* Up to DIRECT_TOKENS are one group, more are groups of up to PANEL_TOKENS. */
 static int64_t num_groups(int64_t tokens) {
     return tokens <= DIRECT_TOKENS ? 1 : (tokens + PANEL_TOKENS - 1) / PANEL_TOKENS;
 }
@@ -53,7 +49,7 @@ static const float *prepare_inputs(const sb_linear *l, sb_pool *pool, float *scr
     int64_t cols = l->matrix.cols;
     for (int64_t g; (g = sb_pool_ticket(pool)) < num_groups(l->tokens);) {
         int64_t first = group_start(l->tokens, g), count = group_start(l->tokens, g + 1) - first;
-        const float *rows[GROUP_TOKENS];
+        const float *rows[DIRECT_TOKENS];
         for (int64_t t = 0; t < count; t++) rows[t] = input_row(l, first + t, scratch + t * cols);
         pack_group(l->packed + first * cols, rows, cols, count);
     }

@@ -18,9 +18,9 @@ static void run_tiles(const sb_linear *l, const float *inputs, int64_t tile, int
         panel_tiles(l, inputs, tile, end, scratch);
 }
 
-/* Panel and sums, then rows of inputs. */
+/* Panels and sums, then rows of inputs. */
 static size_t linear_scratch(int64_t cols) {
-    return (PANEL_FLOATS + (size_t)(GROUP_TOKENS * cols)) * sizeof(float);
+    return (PANEL_FLOATS + (size_t)(DIRECT_TOKENS * cols)) * sizeof(float);
 }
 
 /* Work is claimed in chunks of even numbers of tiles, several per worker: workers that the system

@@ -22,15 +22,20 @@ SB_INLINE vt vt_fma(vt a, vt b, vt c) { return (vt)_mm512_fmadd_ps((__m512)a, (_
 SB_INLINE vt vt_float(vtu a) { return (vt)_mm512_cvtepi32_ps((__m512i)a); }
 SB_INLINE vt vt_load_half(const uint8_t *p) { return (vt)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 
-/* Sums, beside which two tiles' weights, an input and what weights are decoded with find room among 32 registers. */
+/* 24 sums leave room for weights, an input and some of what weights are decoded with.  12 tokens by two tiles
+ * read an input once for both; 16 by one tile still save a panel. */
+#define REGISTERS 32
 #define SUMS 24
-#define SB_FOR_SUMS SB_FOR_24
-#define GROUP_TOKENS 12
+#define DIRECT_TOKENS 16
+#define PANEL_TOKENS 12
 #define PANEL_TILES 2
-#define SB_FOR_TOKENS SB_FOR_12
-#define SB_EACH_COUNT(X, ...)                                                                                          \
+#define SB_FOR_SUMS SB_FOR_24
+#define SB_FOR_TOKENS SB_FOR_16
+#define SB_EACH_PANEL(X, ...)                                                                                          \
     X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)        \
     X(7, __VA_ARGS__) X(8, __VA_ARGS__) X(9, __VA_ARGS__) X(10, __VA_ARGS__) X(11, __VA_ARGS__) X(12, __VA_ARGS__)
+#define SB_EACH_DIRECT(X, ...)                                                                                         \
+    SB_EACH_PANEL(X, __VA_ARGS__) X(13, __VA_ARGS__) X(14, __VA_ARGS__) X(15, __VA_ARGS__) X(16, __VA_ARGS__)
 #else
 typedef v8u vtu;
 typedef v8 vt;
@@ -44,14 +49,17 @@ SB_INLINE vt vt_fma(vt a, vt b, vt c) { return v8_fma(a, b, c); }
 SB_INLINE vt vt_float(vtu a) { return v8_float((v8i)a); }
 SB_INLINE vt vt_load_half(const uint8_t *p) { return v8_load_half(p); }
 
-/* Sums, beside which a tile's weights and an input find room among 16 registers. */
+/* 12 sums leave room for two weights and an input: 6 tokens by one tile. */
+#define REGISTERS 16
 #define SUMS 12
-#define SB_FOR_SUMS SB_FOR_12
-#define GROUP_TOKENS 6
+#define DIRECT_TOKENS 6
+#define PANEL_TOKENS 6
 #define PANEL_TILES 1
+#define SB_FOR_SUMS SB_FOR_12
 #define SB_FOR_TOKENS SB_FOR_6
-#define SB_EACH_COUNT(X, ...)                                                                                          \
+#define SB_EACH_PANEL(X, ...)                                                                                          \
     X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
+#define SB_EACH_DIRECT SB_EACH_PANEL
 #endif
 
 #define VT_LANES ((int)(sizeof(vt) / sizeof(float)))

@@ -6,21 +6,19 @@
 #include "linear_epilogue.h"
 #include "linear_inputs.h"
 
-/* Inputs of a panel, which has as many tiles as there are sums for. */
-#define PANEL_INPUTS (256 / PANEL_TILES)
+/* Two panels of 192 inputs are 24 KiB. */
+#define PANEL_INPUTS (PANEL_TILES == 1 ? 256 : 192)
 /* More tokens than this go in several rounds, so that their sums stay near. */
-#define ROUND_GROUPS (16 * 6 / PANEL_TOKENS)
-#define ROUND_TOKENS (ROUND_GROUPS * PANEL_TOKENS)
+#define ROUND_TOKENS 96
+#define ROUND_GROUPS (ROUND_TOKENS / PANEL_TOKENS)
 /* Scratch of one worker: for each tile its panel [PANEL_INPUTS, SB_TILE], then for each the sums of a
  * round, [tokens, SB_TILE]. */
 #define PANEL_FLOATS (PANEL_TILES * (PANEL_INPUTS + ROUND_TOKENS) * SB_TILE)
 
-/* Decodes blocks [from, to) of a tile into panel[input][row]. */
-SB_INLINE void decode_panel(float *panel, const uint8_t *tile, int64_t from, int64_t to, const sb_type type) {
-    const uint8_t *block = tile + from * sb_block_bytes(type);
-    /* The next panel lies behind this one and is fetched while this one is used. */
-    const int64_t ahead = (to - from) * sb_block_bytes(type);
-    for (int64_t b = from; b < to; b++, block += sb_block_bytes(type)) {
+/* Decodes `blocks` blocks into panel[input][row].  The next panel, `ahead` bytes on, is fetched while this one
+ * is used. */
+SB_INLINE void decode_panel(float *panel, const uint8_t *block, int64_t blocks, int64_t ahead, const sb_type type) {
+    for (int64_t b = 0; b < blocks; b++, block += sb_block_bytes(type)) {
         SB_FETCH(block + ahead, sb_block_bytes(type));
         part_scales scales[2];
         SB_FOR(2, h, VT_PARTS, load_scales(&scales[h], block, h, type);)
@@ -43,7 +41,8 @@ typedef struct {
     int64_t panel_stride, sums_stride;
 } panel_place;
 
-/* Continues (or starts) the sums of `tokens` tokens with `count` inputs; tokens and tiles are constants once inlined. */
+/* Continues (or starts) the sums of `tokens` tokens with `count` inputs; tokens and tiles are constants once
+ * inlined. */
 SB_INLINE void panel_group(const panel_place *at, const float *inputs, int64_t count, int start, const int tokens,
                            const int tiles) {
     vt sum[SUMS];
@@ -73,28 +72,28 @@ SB_INLINE void panel_group(const panel_place *at, const float *inputs, int64_t c
     }
 #define SB_PANEL_ENTRY(tokens, tiles) panel_##tokens##_##tiles,
 
-SB_EACH_COUNT(SB_PANEL, 1)
+SB_EACH_PANEL(SB_PANEL, 1)
 #if PANEL_TILES == 2
-SB_EACH_COUNT(SB_PANEL, 2)
+SB_EACH_PANEL(SB_PANEL, 2)
 #endif
 
 typedef void (*panel_function)(const panel_place *at, const float *inputs, int64_t count, int start);
 
 static const panel_function panel_functions[PANEL_TILES][PANEL_TOKENS] = {
-    {SB_EACH_COUNT(SB_PANEL_ENTRY, 1)},
+    {SB_EACH_PANEL(SB_PANEL_ENTRY, 1)},
 #if PANEL_TILES == 2
-    {SB_EACH_COUNT(SB_PANEL_ENTRY, 2)},
+    {SB_EACH_PANEL(SB_PANEL_ENTRY, 2)},
 #endif
 };
 
-SB_OUTLINE void decode_q4_0(float *panel, const uint8_t *tile, int64_t from, int64_t to) {
-    decode_panel(panel, tile, from, to, SB_Q4_0);
+SB_OUTLINE void decode_q4_0(float *panel, const uint8_t *block, int64_t blocks, int64_t ahead) {
+    decode_panel(panel, block, blocks, ahead, SB_Q4_0);
 }
-SB_OUTLINE void decode_q4_1(float *panel, const uint8_t *tile, int64_t from, int64_t to) {
-    decode_panel(panel, tile, from, to, SB_Q4_1);
+SB_OUTLINE void decode_q4_1(float *panel, const uint8_t *block, int64_t blocks, int64_t ahead) {
+    decode_panel(panel, block, blocks, ahead, SB_Q4_1);
 }
-SB_OUTLINE void decode_q8_0(float *panel, const uint8_t *tile, int64_t from, int64_t to) {
-    decode_panel(panel, tile, from, to, SB_Q8_0);
+SB_OUTLINE void decode_q8_0(float *panel, const uint8_t *block, int64_t blocks, int64_t ahead) {
+    decode_panel(panel, block, blocks, ahead, SB_Q8_0);
 }
 
 /* Points at blocks [from, to) of `tiles` tiles as floats: decoded into `scratch`, or where they are. */
@@ -110,10 +109,13 @@ static void place_panels(panel_place *at, const sb_linear *l, int64_t tile, int6
     }
     at->panel = scratch;
     at->panel_stride = PANEL_INPUTS * SB_TILE;
+    data += from * sb_block_bytes(type);
+    int64_t blocks = to - from, ahead = blocks * sb_block_bytes(type);
+    if (to == l->matrix.cols / SB_QBLOCK) ahead += (tiles - 1) * stride; /* the first panels of the next tiles */
     for (int64_t u = 0; u < tiles; u++, data += stride, scratch += PANEL_INPUTS * SB_TILE) {
-        if (type == SB_Q4_0) decode_q4_0(scratch, data, from, to);
-        if (type == SB_Q4_1) decode_q4_1(scratch, data, from, to);
-        if (type == SB_Q8_0) decode_q8_0(scratch, data, from, to);
+        if (type == SB_Q4_0) decode_q4_0(scratch, data, blocks, ahead);
+        if (type == SB_Q4_1) decode_q4_1(scratch, data, blocks, ahead);
+        if (type == SB_Q8_0) decode_q8_0(scratch, data, blocks, ahead);
     }
 }
 

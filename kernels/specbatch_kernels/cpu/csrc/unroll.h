@@ -29,11 +29,12 @@
 #define SB_FOR_12(i, n, ...)                                                                                           \
     SB_FOR_8(i, n, __VA_ARGS__) SB_STEP(i, 8, n, __VA_ARGS__) SB_STEP(i, 9, n, __VA_ARGS__)                            \
     SB_STEP(i, 10, n, __VA_ARGS__) SB_STEP(i, 11, n, __VA_ARGS__)
-#define SB_FOR_24(i, n, ...)                                                                                           \
+#define SB_FOR_16(i, n, ...)                                                                                           \
     SB_FOR_12(i, n, __VA_ARGS__) SB_STEP(i, 12, n, __VA_ARGS__) SB_STEP(i, 13, n, __VA_ARGS__)                         \
-    SB_STEP(i, 14, n, __VA_ARGS__) SB_STEP(i, 15, n, __VA_ARGS__) SB_STEP(i, 16, n, __VA_ARGS__)                       \
-    SB_STEP(i, 17, n, __VA_ARGS__) SB_STEP(i, 18, n, __VA_ARGS__) SB_STEP(i, 19, n, __VA_ARGS__)                       \
-    SB_STEP(i, 20, n, __VA_ARGS__) SB_STEP(i, 21, n, __VA_ARGS__) SB_STEP(i, 22, n, __VA_ARGS__)                       \
-    SB_STEP(i, 23, n, __VA_ARGS__)
+    SB_STEP(i, 14, n, __VA_ARGS__) SB_STEP(i, 15, n, __VA_ARGS__)
+#define SB_FOR_24(i, n, ...)                                                                                           \
+    SB_FOR_16(i, n, __VA_ARGS__) SB_STEP(i, 16, n, __VA_ARGS__) SB_STEP(i, 17, n, __VA_ARGS__)                         \
+    SB_STEP(i, 18, n, __VA_ARGS__) SB_STEP(i, 19, n, __VA_ARGS__) SB_STEP(i, 20, n, __VA_ARGS__)                       \
+    SB_STEP(i, 21, n, __VA_ARGS__) SB_STEP(i, 22, n, __VA_ARGS__) SB_STEP(i, 23, n, __VA_ARGS__)
 
 #endif
