@@ -13,7 +13,7 @@ from specbatch.errors import RowFault
 from specbatch.rows import Prompt, Row, Standing, Status
 from specbatch.schedule.overload import overloaded
 from specbatch.schedule.scheduler import Scheduler
-from specbatch.schedule.urgency import deadline_in_force, deadline_passed, open_promises
+from specbatch.schedule.urgency import Urgency, deadline_in_force, deadline_passed, open_promises
 from specbatch.schedule.waiting import WaitingRows
 from specbatch.slo import Slo
 
@@ -161,16 +161,39 @@ class Admission:
         scheduler = self._scheduler
         while True:
             now = self._host.now()
-            parked, first = scheduler.next_parked(now), self._waiting.peek(now)
+            parked, first = self._next_parked(now), self._waiting.peek(now)
             place = None if parked is None else scheduler.urgency(parked, now)
             best = min((each for each in (place, first) if each is not None), default=None)
             if best is None or not (free or scheduler.yields_to(best, now)):
                 return None
             if parked is not None and best == place:
-                return parked
+                if parked.admitted_at is not None or self._as_before(parked, now, first):
+                    return parked
+                continue
             row = self._let_in(self._waiting.take(now), now, forced=False)
-            if row is not None and scheduler.next_parked(now) is row:
+            if row is not None and self._next_parked(now) is row:
                 return row
+
+    def _next_parked(self, now: float) -> Row | None:
+        """The most urgent of the rows that are parked and do not wait for their turn."""
+        scheduler = self._scheduler
+        here = (
+            row
+            for row in scheduler.parked
+            if row.admitted_at is not None or not self._oversight.waits(row, now, scheduler.running)
+        )
+        return min(here, key=lambda row: scheduler.urgency(row, now), default=None)
+
+    def _as_before(self, row: Row, now: float, waiting: Urgency | None) -> bool:
+        """Whether a row that was parked before it could begin has as good prospects as it had then.
+
+        Where it has not, it is treated as its tier says.
+        """
+        before = open_promises(row)
+        broken = self._oversight.judge(row, now, self._scheduler.running, waiting)
+        if broken is not None:
+            self._finish(row, Status.REJECTED, overloaded(broken), now)
+        return broken is None and open_promises(row) == before
 
     def _let_in(self, row_index: int, now: float, *, forced: bool) -> Row | None:
         """Fetch and judge a row, and park it; ``None`` where it is refused, rejected or has to wait again.

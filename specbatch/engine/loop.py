@@ -111,6 +111,7 @@ class Loop:
 
     def step(self) -> None:
         """One iteration."""
+        begun = self._host.now()
         self._sharing.skip()
         with self._timed("plan_s"):
             self._admission.review()
@@ -145,6 +146,9 @@ class Loop:
         with self._timed("draft_s"):
             self._observe(work, verdicts, step, output)
         self._sharing.share_observing([item for item in work if item.row.prompt.row_index in self._voices])
+        if self._costs is not None:
+            draft_s = 0.0 if drafted is None else drafted.draft_s
+            self._costs.observe_around(self._host.now() - begun - pass_s - draft_s)
         self._economy.observe(work, {} if drafted is None else drafted.paid, self._host.now() - now)
         self._report()
 

@@ -18,6 +18,7 @@ from specbatch.schedule.foresight import Broken, Foresight
 from specbatch.schedule.overload import OverloadRules
 from specbatch.schedule.quota import Quotas
 from specbatch.schedule.shares import Shares
+from specbatch.schedule.turns import Turns
 from specbatch.schedule.urgency import Urgency, open_promises
 from specbatch.table.decisions import Entry
 from specbatch.verify import Verdict
@@ -61,7 +62,7 @@ class Oversight:
     ) -> None:
         self._tiers, self._costs = job.tiers, costs
         self._foresight = Foresight(costs, job.prefill_chunk, bool(drafter), has_free_drafts(drafter))
-        self._rules = OverloadRules(job.tiers)
+        self._rules, self._turns = OverloadRules(job.tiers), Turns(self._foresight)
         self._shares = Shares({name: t.share for name, t in job.tiers.items() if t.share is not None})
         self._max_rows = job.max_rows_in_flight
         self.quotas = Quotas(job.owners, used)
@@ -104,7 +105,7 @@ class Oversight:
         backlog = waiting is not None and not (self.rests and math.isinf(waiting.due))
         while True:
             broken = self._foresight.hopeless(row, now)
-            if broken is None and beside is not None:
+            if broken is None and beside is not None and not self.waits(row, now, running or ()):
                 broken = self._foresight.crowded(row, now, beside, backlog)
             if broken is None:
                 return None
@@ -113,6 +114,10 @@ class Oversight:
             self.journal.event(row, rule, broken.miss)
             if rule == "reject":
                 return broken
+
+    def waits(self, row: Row, now: float, running: Sequence[Row]) -> bool:
+        """Whether a row that has not begun had better begin when rows in a hurry have ended."""
+        return self.rests and self._turns.waits(row, now, [each for each in running if open_promises(each)])
 
     def harms(self, row: Row, now: float, running: Sequence[Row]) -> bool:
         """Whether a row that has nothing to win would make others break their promises by joining them."""
@@ -173,6 +178,7 @@ class Oversight:
     def ended(self, row: Row) -> None:
         """A row has left the engine."""
         self._foresight.ended(row)
+        self._turns.ended(row)
         self.journal.ended(row)
 
     def report(self, stats: EngineStats) -> None:

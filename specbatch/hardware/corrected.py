@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import deque
+
 import numpy as np
 from numpy.typing import NDArray
 
-from specbatch.hardware.correction import StepCorrector, drifted
+from specbatch.hardware.correction import WINDOW, StepCorrector, drifted
 from specbatch.hardware.cost import CostTable
 from specbatch.hardware.surface import Floats
 
@@ -23,11 +26,14 @@ class CorrectedCosts:
     Attributes:
         verify: Corrector of target passes.
         draft: Corrector of drafts, beside that of passes.
+        around_s: Seconds that steps take besides, the median of the last ones.
     """
 
     def __init__(self, table: CostTable) -> None:
         self.table = table
         self.verify, self.draft = StepCorrector(), StepCorrector()
+        self.around_s = 0.0
+        self._around: deque[float] = deque(maxlen=WINDOW)
 
     @property
     def drift(self) -> str:
@@ -52,6 +58,11 @@ class CorrectedCosts:
             real: Seconds that it took.
         """
         self.draft.observe(self.verify.factor * self.table.draft_tree_s(*work), real)
+
+    def observe_around(self, seconds: float) -> None:
+        """Learn from a step what it took besides its pass and its drafts."""
+        self._around.append(seconds)
+        self.around_s = statistics.median(self._around)
 
     def verify_s(self, tokens: int, context: float, rows: int | None = None) -> float:
         """See :meth:`CostTable.verify_s`."""

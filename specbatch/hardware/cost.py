@@ -27,6 +27,11 @@ _HOUR, _HUGE = 3600.0, 1 << 24
 class Costs(Protocol):
     """Predicted times: a :class:`CostTable`, or one that is corrected while the run goes on."""
 
+    @property
+    def around_s(self) -> float:
+        """Seconds that a step takes besides its pass and its drafts."""
+        ...
+
     def verify_s(self, tokens: int, context: float, rows: int | None = None) -> float:
         """Seconds of a target pass."""
         ...
@@ -104,6 +109,11 @@ class CostTable:
             raise ValueError("a profile has at least one prefill chunk")
         if datetime.fromisoformat(self.measured_at).tzinfo is None:
             raise ValueError("the time it was measured at is nobody's: it has no time zone")
+
+    @property
+    def around_s(self) -> float:
+        """Nothing: that is for a run to tell."""
+        return 0.0
 
     def verify_s(self, tokens: int, context: float, rows: int | None = None) -> float:
         """Seconds of a target pass, the choice of the rows' next tokens included.

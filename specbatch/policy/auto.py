@@ -142,7 +142,8 @@ class AutoPolicy(CostedPolicy):
 
     def wanted(self, view: StepView, costs: Costs) -> list[TreeShape | None]:
         """Trees as chosen for the rows of which something is expected, probes, and what is free."""
-        if self._review.is_due(self._steps, self._forecast.total, self._standing, view.rows):
+        calmly = self._standing is self._calm  # what promises ask for has been weighed by now
+        if calmly and self._review.is_due(self._steps, self._forecast.total, self._standing, view.rows):
             calm = (choice for choice in self._menu if not choice.urgent_only)
             others = [self._prospect(choice, view, CALM) for choice in calm]
             found = decide(self._prospect(NOTHING, view, CALM), others, self._standing.choice)

@@ -230,7 +230,7 @@ def bounded_paths_plain(drafts: Drafts, conditional: Floats, shapes: Sequence[Tr
 
 
 def prices(costs: Costs, view: StepView, draft_s: float) -> tuple[Floats, float]:
-    """Seconds of the step with 0, 1, … drafted tokens, float64 ``[budget + 1]``, and of prompts in it."""
+    """Seconds of the step with 0, 1, … drafted tokens, float64 ``[budget + 1]``, and of all else in it."""
     rows = len(view.rows)
     context = sum(row.committed for row in view.rows) / rows
     if view.budget <= _SHORT:
@@ -238,9 +238,9 @@ def prices(costs: Costs, view: StepView, draft_s: float) -> tuple[Floats, float]
         curve = np.array([costs.verify_s(count, context, rows) for count in tokens])
     else:
         curve = costs.verify_curve(rows + view.budget, context, rows)[rows:]
-    other_s = 0.0
+    other_s = costs.around_s
     if view.prefill:
-        other_s = max(0.0, costs.step_s(rows, context, rows, view.prefill) - float(curve[0]))
+        other_s += max(0.0, costs.step_s(rows, context, rows, view.prefill) - float(curve[0]))
     return curve + draft_s, other_s
 
 

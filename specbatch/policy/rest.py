@@ -157,7 +157,7 @@ def _length(costs: Costs, view: StepView) -> Length:
     curve = costs.verify_curve(most, context, rows)
 
     def length(tokens: Integers, prefill: Integers) -> Floats:
-        lengths: Floats = curve[np.minimum(tokens, most)]
+        lengths: Floats = curve[np.minimum(tokens, most)] + costs.around_s
         return lengths + costs.beside_s(prefill) if view.prefill else lengths
 
     return length

@@ -116,6 +116,20 @@ class Foresight:
         others = [_LONG] * len(beside) if backlog else sorted(self._usual(each) for each in beside)
         return self._beside(row, now, others, round(self._prompts))
 
+    def cramped(self, row: Row, now: float, beside: Sequence[Row]) -> bool:
+        """Whether a row may be too slow beside some others, if things go as badly as they may.
+
+        Args:
+            row: A row that is about to begin.
+            now: Seconds on the run clock.
+            beside: The rows that it would share steps with.
+        """
+        if self._costs is None or not open_promises(row):
+            return False
+        left = sorted(self._lengths.remaining(each) for each in beside)
+        lost = self._lost(row, now, 0.0, lambda tokens: self._drained_s(row, tokens, left, 0) / AT_BEST)
+        return "tpot_ms" in lost
+
     def _beside(self, row: Row, now: float, others: Sequence[int], prompts: int) -> Broken | None:
         """What the row cannot be given beside rows that write so many more tokens each, ascending.
 

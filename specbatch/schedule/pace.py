@@ -37,11 +37,11 @@ def token_s(costs: Costs, rows: int, context: int, prompts: int, drafting: Draft
         prompts: Prompt tokens that the step carries besides.
         drafting: ``None``: nothing is drafted.
     """
-    quickest = costs.step_s(rows, context, rows, prompts)
+    quickest = costs.around_s + costs.step_s(rows, context, rows, prompts)
     if drafting is None:
         return quickest
     for chain in _CHAINS:
-        seconds = costs.step_s(rows * (1 + chain), context, rows, prompts)
+        seconds = costs.around_s + costs.step_s(rows * (1 + chain), context, rows, prompts)
         seconds += 0.0 if drafting.free else costs.draft_tree_s(rows, 1, chain)
         quickest = min(quickest, seconds / sum(drafting.share**depth for depth in range(chain + 1)))
     return quickest

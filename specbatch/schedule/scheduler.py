@@ -19,6 +19,9 @@ from specbatch.schedule.urgency import Urgency, open_promises, urgency_of
 from specbatch.tree import TokenTree
 from specbatch.work import Work
 
+PIECE = 16
+"""Prompt tokens that rows get on by together which are not to stand still any longer."""
+
 MOST_MOVES = 3
 """A row that has lost its pages so often keeps its place against rows that wait, unless it is lost anyway."""
 
@@ -67,10 +70,6 @@ class Scheduler:
     def urgency(self, row: Row, now: float) -> Urgency:
         """The row's place in every queue."""
         return urgency_of(row, self._priority, now)
-
-    def next_parked(self, now: float) -> Row | None:
-        """The most urgent row that waits for pages."""
-        return min(self.parked, key=lambda row: self.urgency(row, now), default=None)
 
     def has_room_for(self, row: Row) -> bool:
         """Whether a row's committed tokens and the next one fit beside what is already promised."""
@@ -156,6 +155,9 @@ class Scheduler:
     def keep_moving(self, plan: Sequence[Work], work: Sequence[Work]) -> list[Work]:
         """Have rows take part in a step that have stood still for as long as they may.
 
+        Where they are prompts, together they get on by ``PIECE`` tokens or by one each: rows that came
+        in together are due together, and the others are in a hurry.
+
         Args:
             plan: What could be done.
             work: The part of it that was to be done.
@@ -164,7 +166,10 @@ class Scheduler:
             That part as it is and those rows, in the order of the plan.
         """
         chosen = {item.row: item for item in work}
-        kept = [chosen.get(item.row, item) for item in plan if item.row in chosen or self._is_due(item.row)]
+        due = [item for item in plan if item.row not in chosen and self._is_due(item.row)]
+        fair = max(1, PIECE // max(1, sum(item.count > 1 for item in due)))
+        chosen |= {item.row: replace(item, count=min(item.count, fair)) for item in due}
+        kept = [chosen[item.row] for item in plan if item.row in chosen]
         moving = {item.row for item in kept}
         self._still = {row: 0 if row in moving else self._still.get(row, 0) + 1 for row in self.running}
         return kept

@@ -53,7 +53,6 @@ def test_at_twice_the_load_each_tier_gets_its_own_rule_and_every_miss_has_a_reas
     rules = {"gold": "late", "silver": "degrade", "vip": "reject"}
     for index, answer in outcome.answers.items():
         assert answer.tier is not None
-        assert answer.tier is not None
         applied = (f"key{index}", rules[answer.tier]) in told
         if answer.slo_met:
             assert (answer.miss_reason, applied) == (None, False)

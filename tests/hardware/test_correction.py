@@ -122,3 +122,14 @@ def test_a_draft_that_was_measured_far_too_slow_is_put_right_by_three() -> None:
     for _ in range(3):
         costs.observe_draft((1, 1, 2), costs.table.draft_tree_s(1, 1, 2) / 5)
     assert costs.draft_tree_s(1, 1, 2) == pytest.approx(costs.table.draft_tree_s(1, 1, 2) / 5)
+
+
+def test_what_steps_take_besides_is_the_median_of_the_last_ones() -> None:
+    costs = CorrectedCosts(table())
+    assert costs.around_s == costs.table.around_s == 0.0
+    for seconds in (1e-3, 2e-3, 9.0):
+        costs.observe_around(seconds)
+    assert costs.around_s == 2e-3
+    for _ in range(WINDOW):
+        costs.observe_around(3e-3)
+    assert costs.around_s == 3e-3

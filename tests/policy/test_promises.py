@@ -6,6 +6,13 @@ from functools import cache
 
 import pytest
 
+from specbatch.draft.base import TreeShape
+from specbatch.hardware.corrected import CorrectedCosts
+from specbatch.hardware.cost import Costs
+from specbatch.policy.auto import AutoPolicy
+from specbatch.policy.base import StepView
+from specbatch.policy.costed import prices
+from specbatch.policy.review import Review
 from specbatch.rows import Row
 from specbatch.slo import Slo
 from tests.policy.world import Guess, Machine, World, row
@@ -77,3 +84,36 @@ def test_without_promises_nothing_is_lost(machine: Machine, top: float, rows: in
 
 def test_nobody_rests_longer_than_min_progress_allows() -> None:
     assert 1 < run("off+deferral", CORES, 0.6).longest_rest <= 8
+
+
+def test_what_promises_ask_for_is_not_replaced_by_what_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Review, "is_due", lambda *_: True)
+    slo = Slo(tpot_ms=0.85e3 * FEW.verify(1))
+    world = World.of("auto", lambda *_: Guess(0.8), FEW)
+    world.running = [row(0, "tight", slo, 64), *(row(i, "loose", Slo(), 64) for i in range(1, 12))]
+    policy, hurried = world.policy, 0
+    assert isinstance(policy, AutoPolicy)
+    wanted = policy.wanted
+
+    def checked(view: StepView, costs: Costs) -> list[TreeShape | None]:
+        nonlocal hurried
+        before = policy._standing
+        shapes = wanted(view, costs)
+        if before is policy._hurry:
+            hurried += 1
+            assert policy._standing is before
+        return shapes
+
+    monkeypatch.setattr(policy, "wanted", checked)
+    world.run()
+    assert hurried >= 5
+
+
+def test_what_a_step_takes_besides_counts_for_promises_and_not_for_what_pays() -> None:
+    costs = CorrectedCosts(FEW.table())
+    view = StepView((row(0, "tight", Slo(), 64),), now=0.0, budget=4)
+    before = prices(costs, view, 0.0)
+    costs.observe_around(0.004)
+    after = prices(costs, view, 0.0)
+    assert after[0].tolist() == before[0].tolist()
+    assert after[1] - before[1] == pytest.approx(0.004)
