@@ -31,6 +31,8 @@ class TreeShape:
             more candidates: which of them are verified is the policy's choice.
         free: No pass of a draft model may be spent on it.
         least: A drafter may end a chain behind a token whose whole path it finds less likely than this.
+        free_levels: Depth down to which a chain may go that takes no pass of a draft model, where that is
+            deeper than ``levels``; 0: no deeper. Of chains only.
     """
 
     levels: int
@@ -38,10 +40,23 @@ class TreeShape:
     nodes: int
     free: bool = False
     least: float = 0.0
+    free_levels: int = 0
 
     def __post_init__(self) -> None:
         if min(self.levels, self.width, self.nodes) < 1:
             raise ValueError(f"a tree has at least one level, width and node, got {self}")
+        if self.free_levels < 0 or (self.free_levels and self.width > 1):
+            raise ValueError(f"chains alone have levels that are free, and no fewer than none, got {self}")
+
+    @property
+    def deepest(self) -> int:
+        """Levels of the deepest proposal within these bounds, whoever makes it."""
+        return max(self.levels, self.free_levels)
+
+    @property
+    def most(self) -> int:
+        """Nodes that may be verified, whoever proposes them."""
+        return max(self.nodes, self.free_levels)
 
 
 @dataclass(frozen=True, slots=True)

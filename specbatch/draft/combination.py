@@ -42,7 +42,8 @@ class FirstThen:
     the second has delivered so far for trees of that depth (greedy and sampled rows apart).
 
     Where both were asked, a tree holds the candidates of both and the policy selects; a chain is that
-    of the two which promises more.
+    of the two which promises more. Chains of the first go down to ``free_levels``, those of the second,
+    whose every level is a pass, to ``levels``.
 
     Args:
         first: Captures no layers and states probabilities that hold on average.
@@ -83,7 +84,7 @@ class FirstThen:
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One call of each drafter, the second for the rows where the first promises too little."""
-        drafts = self._first.propose(requests)
+        drafts = self._first.propose([_freely(request) for request in requests])
         weak = []
         for i, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
             self._settle(request.row)
@@ -158,6 +159,14 @@ class _Delivered:
         for level in range(1, min(levels, _MAX_DEPTH) + 1):
             self._asked[level] += 1.0
             self._reached[level] += level <= depth
+
+
+def _freely(request: DraftRequest) -> DraftRequest:
+    """What is asked of a drafter whose levels cost nothing."""
+    shape = request.shape
+    if shape.deepest == shape.levels:
+        return request
+    return replace(request, shape=replace(shape, levels=shape.deepest, nodes=shape.most))
 
 
 def _joined(first: Draft, second: Draft, chain: bool) -> Draft:

@@ -95,7 +95,7 @@ class Speculator:
         if not any(wanted.values()):
             return trees
         asked = [wanted.get(item.row) for item in work]
-        room = rooms([0 if shape is None else shape.nodes for shape in asked])
+        room = rooms([0 if shape is None else shape.most for shape in asked])
         fitting = [within(shape, nodes) for shape, nodes in zip(asked, room, strict=True)]
         drafting = [(i, shape) for i, shape in enumerate(fitting) if shape is not None]
         if not drafting:
@@ -171,11 +171,17 @@ class Speculator:
 
 def within(shape: TreeShape | None, nodes: int) -> TreeShape | None:
     """The shape with so many nodes at most; ``None`` when that is nothing."""
-    if shape is None or shape.nodes <= nodes:
+    if shape is None or shape.most <= nodes:
         return shape
     if nodes < 1:
         return None
-    return replace(shape, levels=min(shape.levels, nodes), width=min(shape.width, nodes), nodes=nodes)
+    return replace(
+        shape,
+        levels=min(shape.levels, nodes),
+        width=min(shape.width, nodes),
+        nodes=min(shape.nodes, nodes),
+        free_levels=min(shape.free_levels, nodes),
+    )
 
 
 def within_budget(trees: Sequence[TokenTree], budget: int) -> list[TokenTree]:

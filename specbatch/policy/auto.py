@@ -57,12 +57,13 @@ class AutoPolicy(CostedPolicy):
         self._forecast = Forecast()
         self._trials = Trials(self._forecast)
         self._free = replace(largest, free=True) if instruments.has_free else None
-        self._menu = menu(largest)
+        free_levels = min(largest.levels, largest.nodes) if instruments.has_free else 0
+        self._menu = menu(largest, free_levels)
         self._rest = Rest(self.lengths, instruments.min_progress)
         self._calm = self._hurry = self._standing = Standing()
         self._promised: frozenset[Row] = frozenset()  # rows with promises when the choice was last weighed
         self._lucky: frozenset[Row] = frozenset()  # rows whose last draft had something worth verifying
-        self._probes = Probes()
+        self._probes = Probes(free_levels)
         self._review = Review()
         self._steps = self._asked = 0
         self._ask_every = _FREE_EVERY

@@ -196,20 +196,22 @@ def bounded(shape: TreeShape, row: Row) -> TreeShape | None:
     A verification emits the accepted tokens and one more, so a row that may still emit r tokens has
     use for r - 1 levels. The row's own cap bounds levels and nodes alike.
     """
-    levels = min(shape.levels, row.prompt.params.max_tokens - len(row.output) - 1)
+    useful = row.prompt.params.max_tokens - len(row.output) - 1
     nodes = shape.nodes
     cap = row.prompt.max_draft_tokens
     if cap is not None:
-        levels, nodes = min(levels, cap), min(nodes, cap)
+        useful, nodes = min(useful, cap), min(nodes, cap)
+    levels = min(shape.levels, useful)
     if levels < 1 or nodes < 1:
         return None
     width = min(shape.width, nodes)
-    return TreeShape(levels, width, min(nodes, width + (levels - 1) * width * width), shape.free)
+    nodes = min(nodes, width + (levels - 1) * width * width)
+    return TreeShape(levels, width, nodes, shape.free, free_levels=min(shape.free_levels, useful))
 
 
 def fit(tree: TokenTree, shape: TreeShape) -> TokenTree:
     """The likeliest part of a tree within the bounds on depth and number of nodes."""
-    if tree.size > shape.levels:  # a smaller tree cannot be too deep
-        within = np.flatnonzero(tree.depths <= shape.levels)
+    if tree.size > shape.deepest:  # a smaller tree cannot be too deep
+        within = np.flatnonzero(tree.depths <= shape.deepest)
         tree = tree if len(within) == len(tree) else tree.keep(within)
-    return tree.best(shape.nodes)
+    return tree.best(shape.most)

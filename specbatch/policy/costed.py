@@ -118,10 +118,11 @@ class CostedPolicy:
         for row, need in zip(view.rows, self.needs(view.rows, view.now), strict=True):
             i = here.get(row)
             own = _ALONE if i is None else f[starts[i] : starts[i + 1]]
-            levels = 1 if i is None else shapes[i].levels
+            levels = 1 if i is None else max(shapes[i].levels, min(drafts.trees[i].size, shapes[i].deepest))
             candidates.append(Candidates(own, need, levels, self._n_max))
         step_s, other_s = prices(self._costs, view, self.draft_s(self._costs, shapes))
-        paid = sum(tree.size for tree, shape in zip(drafts.trees, shapes, strict=True) if not shape.free)
+        pairs = zip(drafts.trees, shapes, strict=True)
+        paid = sum(min(tree.size, shape.nodes) for tree, shape in pairs if not shape.free)
         price = joule_prices(self._power, len(view.rows), step_s, paid)
         selection = select(candidates, step_s, other_s, LEAST_GAIN, price)
         self._record(view, selection, drafts, shapes)
@@ -202,12 +203,12 @@ def bounded_paths_arrays(drafts: Drafts, conditional: Floats, shapes: Sequence[T
     """As :func:`bounded_paths`, in whole-step operations."""
     forest = drafts.forest
     f = forest.paths(conditional)
-    levels = np.array([shape.levels for shape in shapes])
+    levels = np.array([shape.deepest for shape in shapes])
     f[forest.depths > levels[forest.owners]] = 0.0
     for i, shape in enumerate(shapes):
-        if drafts.trees[i].size > shape.nodes:
+        if drafts.trees[i].size > shape.most:
             own = f[drafts.starts[i] + 1 : drafts.starts[i + 1]]
-            own[np.argsort(-own, kind="stable")[shape.nodes :]] = 0.0
+            own[np.argsort(-own, kind="stable")[shape.most :]] = 0.0
     return f
 
 
@@ -221,9 +222,9 @@ def bounded_paths_plain(drafts: Drafts, conditional: Floats, shapes: Sequence[Tr
         for node, parent in enumerate(parents[1:], start=1):
             own.append(own[parent] * given[start + node])
         depths = tree.depths.tolist()
-        own = [each if depth <= shape.levels else 0.0 for each, depth in zip(own, depths, strict=True)]
-        if tree.size > shape.nodes:
-            for node in sorted(range(1, len(own)), key=lambda node: -own[node])[shape.nodes :]:
+        own = [each if depth <= shape.deepest else 0.0 for each, depth in zip(own, depths, strict=True)]
+        if tree.size > shape.most:
+            for node in sorted(range(1, len(own)), key=lambda node: -own[node])[shape.most :]:
                 own[node] = 0.0
         f += own
     return np.array(f)

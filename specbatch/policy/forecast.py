@@ -51,12 +51,13 @@ class Forecast:
             kind: ``FREE`` or ``FULL``.
             drafts: T trees.
             conditional: Calibrated acceptance of each node given its parent's, float64 ``[n]``.
-            levels: Depth that was asked for, T of them; trees that end before promise nothing there.
+            levels: Depth that was asked for, T of them; trees that end before promise nothing there, and
+                what goes deeper, because it was free, is not looked at.
         """
         forest, asked = drafts.forest, np.array(levels)
         on_path = forest.depths == 0
         for depth in range(1, min(_DEPTHS, int(asked.max())) + 1):
-            below = (forest.depths == depth) & on_path[forest.parents]
+            below = (forest.depths == depth) & on_path[forest.parents] & (asked[forest.owners] >= depth)
             ranks = np.minimum(forest.ranks[below], _RANKS - 1)
             self._sums[kind, depth - 1] += np.bincount(ranks, conditional[below], minlength=_RANKS)
             tops = on_path & (forest.depths == depth - 1)

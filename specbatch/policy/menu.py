@@ -42,13 +42,18 @@ NOTHING = Choice()
 """No pass of a draft model."""
 
 
-def menu(largest: TreeShape) -> tuple[Choice, ...]:
-    """Everything that is weighed against drafting nothing."""
+def menu(largest: TreeShape, free_levels: int = 0) -> tuple[Choice, ...]:
+    """Everything that is weighed against drafting nothing.
+
+    Args:
+        largest: Bounds that no row's tree exceeds.
+        free_levels: Depth of chains that take no pass of a draft model; 0 where there are none.
+    """
     levels = sorted({min(depth, largest.levels) for depth in (2, 4, largest.levels)})
-    chains = [TreeShape(depth, 1, depth) for depth in levels]
+    chains = [TreeShape(depth, 1, depth, free_levels=free_levels) for depth in levels]
     middle = levels[len(levels) // 2]
     trees = [TreeShape(middle, largest.width, largest.nodes)] if largest.width > 1 else []
-    urgent = [TreeShape(1, 1, 1), *chains, *trees]
+    urgent = [TreeShape(1, 1, 1, free_levels=free_levels), *chains, *trees]
     return (*(Choice(shape) for shape in (*chains, *trees)), *(Choice(shape, True) for shape in urgent))
 
 

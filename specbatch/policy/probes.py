@@ -24,13 +24,18 @@ KNOWN = 6
 _ROWS = 3
 """Rows that find it out for all: the first draft for a row goes through all of its prompt."""
 
-_SHAPE = TreeShape(2, 1, 2)
+_LEVELS = 2
 
 
 class Probes:
-    """When the next one is due."""
+    """When the next one is due.
 
-    def __init__(self) -> None:
+    Args:
+        free_levels: Depth of chains that take no pass of a draft model; 0 where there are none.
+    """
+
+    def __init__(self, free_levels: int = 0) -> None:
+        self._shape = TreeShape(_LEVELS, 1, _LEVELS, free_levels=free_levels)
         self._step = self._last = 0
         self._next = 1
 
@@ -52,7 +57,7 @@ class Probes:
         places = [i for i, shape in enumerate(shapes) if shape is None or shape.free][:_ROWS]
         if places:
             for i in places:
-                asked[i] = bounded(_SHAPE, view.rows[i]) or shapes[i]
+                asked[i] = bounded(self._shape, view.rows[i]) or shapes[i]
             self._next = self._step + self._pause(len(places), view, costs, seen)
             self._last = self._step
         return asked
@@ -66,5 +71,5 @@ class Probes:
         step_s = float(prices(costs, replace(view, budget=0), 0.0)[0][0])
         share = _SHARE * max(_REMINDER, KNOWN / (1.0 + seen))
         unseen = rows * min(WINDOW, self._step - self._last) if seen >= KNOWN else 0
-        probe_s = costs.draft_tree_s(rows, 1, _SHAPE.levels) + costs.draft_tree_s(unseen, 1, 1)
+        probe_s = costs.draft_tree_s(rows, 1, _LEVELS) + costs.draft_tree_s(unseen, 1, 1)
         return math.ceil(probe_s / (share * step_s))

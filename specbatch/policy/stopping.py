@@ -52,7 +52,7 @@ class Stopping:
         if shape.free or shape.width > 1 or not greedy or promises(row):
             return bounded(shape, row)
         levels = max(shape.levels, min(DEEP, self._most))
-        own = bounded(TreeShape(levels, 1, levels), row)
+        own = bounded(replace(shape, levels=levels, nodes=levels), row)
         if own is None or own.levels == 1:
             return own
         if own not in self._stopped:
@@ -66,11 +66,15 @@ class Stopping:
         return self._made.get(shape.levels, 1.0 + _PRIOR_SHARE * (shape.levels - 1))
 
     def learn(self, shapes: Sequence[TreeShape], trees: Sequence[TokenTree]) -> None:
-        """See how deep the chains of a step got: together, as deep as the deepest of them."""
+        """See how deep the chains of a step got: together, as deep as the deepest of them.
+
+        Levels beyond those that were asked for took no pass.
+        """
         deepest: dict[int, int] = {}
         for shape, tree in zip(shapes, trees, strict=True):
             if shape.least and tree.size:
-                deepest[shape.levels] = max(deepest.get(shape.levels, 0), tree.size)
+                made = min(tree.size, shape.levels)
+                deepest[shape.levels] = max(deepest.get(shape.levels, 0), made)
         for asked, made in deepest.items():
             before = self.levels(TreeShape(asked, 1, asked, least=LEAST_PATH))
             self._made[asked] = before + (made - before) / _MEMORY

@@ -102,6 +102,51 @@ def test_of_two_chains_the_more_promising_is_taken_and_trees_are_joined() -> Non
     assert (tree.passes, tree.flops) == (4, 10.0)
 
 
+DEEPER = TreeShape(2, 1, 2, free_levels=6)
+
+
+def test_a_chain_of_the_first_goes_deeper_than_one_of_the_second() -> None:
+    row = make_row([1], [9])
+    second = head([1, 2, 3, 4, 5, 6])
+    (chain,) = FirstThen(Scripted("sure", [5, 6, 7, 8, 5, 6, 7], 0.9), second).propose([ask(row, DEEPER)])
+    assert chain.tree.tokens.tolist() == [9, 5, 6, 7, 8, 5, 6]
+    assert chain.sources is not None
+    assert chain.sources.tolist() == [1] * 7
+    assert second.asked == []
+    (chain,) = FirstThen(Scripted("weak", [5] * 7, 0.3), second).propose([ask(row, DEEPER)])
+    assert chain.tree.tokens.tolist() == [9, 1, 2], "each level of the second takes a pass"
+    assert chain.discarded == 6
+
+
+def test_depth_counts_where_the_two_are_compared() -> None:
+    row = make_row([1], [9])
+    second = head(probability=0.6)
+    both = FirstThen(Scripted("fair", [5] * 7, 0.45), second)
+    assert paths(both.propose([ask(row, TreeShape(2, 1, 2))])[0].tree) == {(1,), (1, 2)}
+    assert len(second.asked) == 1
+    assert both.propose([ask(row, DEEPER)])[0].tree.size == 6
+    assert len(second.asked) == 1, "two tokens of the second would be no more"
+    doubtful = head(probability=0.3)
+    (chain,) = FirstThen(Scripted("fair", [5] * 7, 0.4), doubtful).propose([ask(row, DEEPER)])
+    assert chain.tree.tokens.tolist() == [9, *[5] * 6]
+    assert len(doubtful.asked) == 1
+
+
+@pytest.mark.parametrize("levels", [0, 1, 2])
+def test_free_levels_that_are_no_deeper_change_nothing(levels: int) -> None:
+    shape = TreeShape(2, 1, 2, free_levels=levels)
+    assert (shape.deepest, shape.most) == (2, 2)
+    (chain,) = FirstThen(Scripted("sure", [5, 6, 7], 0.9), head()).propose([ask(make_row([1], [9]), shape)])
+    assert paths(chain.tree) == {(5,), (5, 6)}
+
+
+def test_chains_alone_have_free_levels() -> None:
+    assert (DEEPER.deepest, DEEPER.most) == (6, 6)
+    for width, levels in ((2, 6), (1, -1)):
+        with pytest.raises(ValueError, match="free"):
+            TreeShape(2, width, 4, free_levels=levels)
+
+
 def test_near_the_end_of_a_row_the_bar_is_as_low_as_the_tree() -> None:
     second = head()
     both = FirstThen(Scripted("sure", [5, 6, 7, 8], 0.9), second)

@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from specbatch.draft.base import Drafter, TreeShape
+from specbatch.draft.combination import FirstThen
 from specbatch.engine.loop import Loop, Target
+from specbatch.engine.speculation import within
 from specbatch.hardware.corrected import CorrectedCosts
 from specbatch.hardware.cost import CostTable
 from specbatch.ledger import EngineStats
 from specbatch.rows import Prompt, SamplingParams
 from specbatch.slo import Slo
-from tests.engine.drafters import TestDrafter
 from tests.engine.table_model import CONFIG, PromptFeed, StepClock, TableExecutor, word_tokenizer
 from tests.engine.test_loop import decode_alone, job, prompt
 from tests.engine.test_speculation import DRAFTERS, MIXED, check_account
@@ -53,7 +55,7 @@ def plain() -> Texts:
 
 def answers(
     policy: str,
-    drafter: TestDrafter | None,
+    drafter: Drafter | None,
     profile: CostTable | None,
     rows: Sequence[Prompt] = ROWS,
     limits: tuple[int, int] = (14, 200),
@@ -79,6 +81,24 @@ def test_tokens_equal_plain_decoding(name: str, policy: str, plain: Texts) -> No
         rows = ROWS if limits[0] == 14 else ROWS[: 3 + 2 * limits[0]]
         texts, _ = answers(policy, DRAFTERS[name](), table(), rows, limits)
         assert texts == {row.row_index: plain[row.row_index] for row in rows}
+
+
+@pytest.mark.parametrize("policy", ["dspark", "adaserve", "auto"])
+@pytest.mark.parametrize("name", ["oracle", "half right", "nonsense"])
+def test_tokens_of_two_drafters_equal_plain_decoding(name: str, policy: str, plain: Texts) -> None:
+    for limits in ((14, 200), (14, 40), (1, 30)):
+        rows = ROWS if limits[0] == 14 else ROWS[:5]
+        texts, stats = answers(
+            policy, FirstThen(DRAFTERS[name](), DRAFTERS["oracle"]()), table(), rows, limits
+        )
+        assert texts == {row.row_index: plain[row.row_index] for row in rows}
+        assert stats.drafts.drafted > 0
+
+
+@pytest.mark.parametrize(("room", "levels", "free"), [(9, 2, 7), (7, 2, 7), (4, 2, 4), (1, 1, 1)])
+def test_memory_bounds_what_is_free_as_well(room: int, levels: int, free: int) -> None:
+    found = within(TreeShape(2, 1, 2, free_levels=7), room)
+    assert found == TreeShape(levels, 1, levels, free_levels=free)
 
 
 @pytest.mark.parametrize("policy", ["off+deferral", "auto"])

@@ -58,9 +58,12 @@ def test_calibrated_probabilities(some: list[TokenTree], seed: int) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(forests, st.lists(st.tuples(st.integers(1, 5), st.integers(1, 8)), min_size=6, max_size=6))
-def test_paths_within_bounds(some: list[TokenTree], bounds: list[tuple[int, int]]) -> None:
-    shapes = [TreeShape(levels, nodes, nodes) for levels, nodes in bounds[: len(some)]]
+@given(
+    forests,
+    st.lists(st.tuples(st.integers(1, 5), st.integers(1, 8), st.integers(0, 7)), min_size=6, max_size=6),
+)
+def test_paths_within_bounds(some: list[TokenTree], bounds: list[tuple[int, int, int]]) -> None:
+    shapes = [TreeShape(levels, 1, nodes, free_levels=free) for levels, nodes, free in bounds[: len(some)]]
     new = drafts(some, [row(0.0)] * len(some), 0)
     # Binary fractions: products are exact, and equal ones stay equal.
     conditional = np.random.default_rng(len(new.sources)).choice([0.25, 0.5, 0.75, 1.0], len(new.sources))

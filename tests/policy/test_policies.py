@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 from specbatch.config import JobConfig, Tier, builtin_tiers
 from specbatch.draft.base import TreeShape
 from specbatch.errors import ConfigError
-from specbatch.policy import Drafts, StepView, make_policy
+from specbatch.policy import Calibration, Drafts, Instruments, StepView, make_policy
 from specbatch.policy.auto import AutoPolicy
-from specbatch.policy.base import fit
+from specbatch.policy.base import bounded, fit
 from specbatch.policy.eagle import EaglePolicy
 from specbatch.policy.fixed import FixedPolicy
+from specbatch.policy.menu import menu
 from specbatch.policy.off import OffPolicy
+from specbatch.policy.probes import Probes
 from specbatch.rows import Prompt, Row, SamplingParams
 from specbatch.tree import TokenTree
+from tests.policy.world import Machine
 from tests.trees import trees
 
 
@@ -119,6 +122,42 @@ def test_shapes_stay_within_policy_row_and_cap(
     assert found.width <= shape.width
     assert cap is None or max(found.levels, found.nodes, found.width) <= cap
     assert found.nodes <= found.width * (1 + (found.levels - 1) * found.width), "more nodes than can exist"
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "cap", "wanted"),
+    [
+        (100, None, TreeShape(2, 1, 2, free_levels=7)),
+        (6, None, TreeShape(2, 1, 2, free_levels=4)),
+        (100, 5, TreeShape(2, 1, 2, free_levels=5)),
+        (100, 1, TreeShape(1, 1, 1, free_levels=1)),
+        (100, 0, None),
+        (2, None, None),
+    ],
+)
+def test_what_is_free_stays_within_row_and_cap_too(
+    max_tokens: int, cap: int | None, wanted: TreeShape | None
+) -> None:
+    assert bounded(TreeShape(2, 1, 2, free_levels=7), row(max_tokens, 1, cap)) == wanted
+
+
+@pytest.mark.parametrize(("free", "levels"), [(True, 7), (False, 0)])
+def test_chains_go_deeper_where_that_is_free(free: bool, levels: int) -> None:
+    table = Machine().table()
+    policy = make_policy(Settings("auto"), Instruments(Calibration("suffix+head"), table, has_free=free))
+    (asked,) = policy.shapes(view(row()))
+    assert asked is not None
+    assert (asked.width, asked.free_levels) == (1, levels)
+    (probe,) = Probes(levels).among([None], view(row()), table, 0.0)
+    assert probe == TreeShape(2, 1, 2, free_levels=levels)
+    chains = [choice.shape for choice in menu(TreeShape(7, 4, 24), levels) if choice.mode == "chain"]
+    assert {shape.free_levels for shape in chains if shape is not None} == {levels}
+
+
+def test_of_a_chain_that_was_free_deeper_nodes_are_verified() -> None:
+    deep = TokenTree.chain(0, [1, 2, 3, 4, 5], [-0.1] * 5)
+    assert fit(deep, TreeShape(2, 1, 2, free_levels=4)) == deep.first(4)
+    assert fit(deep, TreeShape(2, 1, 2)) == deep.first(2)
 
 
 @settings(max_examples=100, deadline=None)

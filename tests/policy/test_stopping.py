@@ -51,6 +51,17 @@ def test_sampled_rows_promises_trees_and_free_drafts_keep_their_shape(shape: Tre
         assert stopping.of(shape, row()) == bounded(shape, row())
 
 
+def test_what_is_free_keeps_its_depth_and_took_no_pass() -> None:
+    stopping, asked = Stopping(7), TreeShape(2, 1, 2, free_levels=7)
+    found = stopping.of(asked, row())
+    assert found == TreeShape(4, 1, 4, least=LEAST_PATH, free_levels=7)
+    assert stopping.of(asked, row(cap=6)) == TreeShape(4, 1, 4, least=LEAST_PATH, free_levels=6)
+    deep = TokenTree.chain(0, [1, 2, 3, 4, 5, 6, 7], [-0.1] * 7)
+    for _ in range(200):
+        stopping.learn([found], [deep])
+    assert stopping.levels(found) == pytest.approx(4.0, abs=0.02)
+
+
 def test_how_deep_chains_get_is_learnt_from_the_deepest_of_a_step() -> None:
     stopping = Stopping(7)
     tree = TokenTree.chain(0, [1, 2, 3], np.log([0.9, 0.9, 0.2]).tolist())
