@@ -61,6 +61,7 @@ class AutoPolicy(CostedPolicy):
         self._menu = menu(largest, free_levels)
         self._rest = Rest(self.lengths, instruments.min_progress)
         self._calm = self._hurry = self._standing = Standing()
+        self._hurried: frozenset[Row] = frozenset()  # rows in a hurry in this step
         self._promised: frozenset[Row] = frozenset()  # rows with promises when the choice was last weighed
         self._lucky: frozenset[Row] = frozenset()  # rows whose last draft had something worth verifying
         self._probes = Probes(free_levels)
@@ -77,7 +78,7 @@ class AutoPolicy(CostedPolicy):
         """Rows with time sit out while others need a faster step."""
         self._steps += 1
         self._trials.step()
-        self._standing, costs = self._calm, self._costs
+        self._standing, self._hurried, costs = self._calm, frozenset[Row](), self._costs
         view = view_of(work, now, self.largest.nodes * len(work))
         if costs is None or not any(map(promises, view.rows)):
             return self._rest.keep(work, {})
@@ -90,20 +91,23 @@ class AutoPolicy(CostedPolicy):
             left_out = self._weigh(plan, work, view, crowd)
         else:
             left_out = self._stand_by(plan, work, view, crowd)
-        self._standing = self._hurry
+        self._standing, self._hurried = self._hurry, crowd.hurried
         return self._rest.keep(work, left_out)
 
     def _weigh(self, plan: Plan, work: Sequence[Work], view: StepView, crowd: Crowd) -> dict[int, int]:
         """Take the choice that keeps most promises; who sits out for it.
 
-        While nothing is drafted and rest alone is enough, others are looked at now and then only.
+        While nothing is drafted and rest alone is enough, others are looked at now and then only. Where
+        everybody who writes is in a hurry, drafts for those in a hurry are drafts for all.
         """
         look = partial(self._seen, plan, work, view, crowd)
         plain, until = look(NOTHING), self._hurry.until
         lacking = plain.prospect.lacking > relief_of(len(crowd.hurried))
         others = []
         if lacking or self._steps >= until or self._hurry.choice != NOTHING:
-            others = [look(choice) for choice in self._menu if lacking or not choice.urgent_only]
+            all_hurried = crowd.hurried.issuperset(view.rows)
+            kinds = {True} if all_hurried else {False, True} if lacking else {False}
+            others = [look(choice) for choice in self._menu if choice.urgent_only in kinds]
             until = self._next()
         return self._take(plain, others, crowd, until)
 
@@ -160,7 +164,7 @@ class AutoPolicy(CostedPolicy):
             if own is None and (asking or row in gaining or row in self._lucky):
                 own = self._own_free(row)
             shapes.append(own)
-        return self._probes.among(shapes, view, costs, self._forecast.seen)
+        return self._probes.among(shapes, view, costs, self._forecast.seen, self._hurried)
 
     def select(self, view: StepView, drafts: Drafts, shapes: Sequence[TreeShape]) -> list[TokenTree]:
         """What promises need, and what pays."""

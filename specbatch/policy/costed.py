@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from specbatch.policy.calibration import Calibration
 from specbatch.policy.candidates import Candidates, Selection
 from specbatch.policy.forest import FEW, Drafts, Floats
 from specbatch.policy.lengths import LengthModel
-from specbatch.policy.need import NONE, Need, need_of, promises
+from specbatch.policy.need import LUCK_MARGIN, MARGIN, NONE, Need, need_of, promises
 from specbatch.policy.selection import select
 from specbatch.policy.stopping import Stopping
 from specbatch.rows import Row
@@ -142,10 +143,19 @@ class CostedPolicy:
         if self._needs[0] != now:
             self._needs = (now, {})
         known = self._needs[1]
-        for row in rows:
-            if row not in known:
-                known[row] = need_of(row, now, self.lengths.remaining(row))
+        unknown = [row for row in rows if row not in known]
+        alone_ms = self._alone_ms(unknown) if any(row.prompt.slo.tpot_ms for row in unknown) else 0.0
+        for row in unknown:
+            margin = LUCK_MARGIN if (row.prompt.slo.tpot_ms or math.inf) < alone_ms else MARGIN
+            known[row] = need_of(row, now, self.lengths.remaining(row), margin)
         return [known[row] for row in rows]
+
+    def _alone_ms(self, rows: Sequence[Row]) -> float:
+        """Milliseconds of plain decoding per token of a row that is alone and like the usual one of these."""
+        if self._costs is None:
+            return 0.0
+        context = sum(row.committed for row in rows) / len(rows)
+        return 1e3 * (self._costs.around_s + self._costs.verify_s(1, context, 1))
 
     def draft_s(self, costs: Costs, shapes: Sequence[TreeShape]) -> float:
         """Seconds that drafting these trees takes together."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specbatch.policy.need import Needs
+from specbatch.policy.need import LUCK_MARGIN, Needs
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -27,6 +27,10 @@ _UNDONE = 0.02
 
 _AS_GOOD = 0.999
 """Share of the best rate that is as good, and lets fewer rows rest."""
+
+_LUCK = 1.5
+"""Times what a row may expect of a step that it must need before it is held to be forlorn: drafts are good
+for some steps and bad for others."""
 
 _ROUNDS = 4
 """More drafted tokens make the step longer, and a longer step needs more of them: so often."""
@@ -62,7 +66,8 @@ def sit_out(seats: Seats, offers: Floats, length: Length) -> frozenset[int]:
     Rows that break a promise even where all who have time rest are rested first; that some of those must
     advance in this step says nothing about the next ones. Of the prefixes of the most relaxed rows whose
     rest helps nearly as much as any, the answer is the one with the most tokens per second; nobody where
-    all have what they need, or where rest helps nobody.
+    all have what they need, or where rest helps nobody. While somebody can only be saved by good drafts, all
+    these rows rest: good ones are followed by bad ones.
 
     Args:
         seats: The plan.
@@ -82,9 +87,13 @@ def sit_out(seats: Seats, offers: Floats, length: Length) -> frozenset[int]:
     keys = (relaxed, seats.turn[relaxed], seats.prefill[relaxed] > 0, -seats.slack_s[relaxed])
     order = relaxed[np.lexsort(keys)]
     shortest = float(_series(seats, np.flatnonzero(with_time), length)[-1])
-    forlorn = seats.needs.lost | (offers[:, -1] < seats.needs.least_at(shortest) - _NOTHING)
+    forlorn = seats.needs.lost | (_LUCK * offers[:, -1] < seats.needs.least_at(shortest) - _NOTHING)
     first = np.flatnonzero(forlorn & seats.able & ~np.isin(np.arange(len(forlorn)), order))
     order = np.concatenate([first, order])
+    tight_s = shortest / (1.0 - LUCK_MARGIN)
+    drafts = offers[:, -1] > 1.0 + _NOTHING
+    if (~calm & drafts & ~forlorn & (seats.needs.least_at(tight_s) > 1.0)).any():
+        return frozenset(order.tolist())
     kept = ~forlorn & seats.needs.asking
     kept[order] = False
     lacking, rates = _outlook(seats, (np.flatnonzero(kept), offers), order, length)

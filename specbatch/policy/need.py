@@ -23,6 +23,10 @@ from specbatch.rows import Row
 MARGIN = 0.06
 """Share of every allowed time that is kept in reserve."""
 
+LUCK_MARGIN = 0.25
+"""The same of rows that are promised more than plain decoding gives a row that is alone: what drafts have
+brought ahead of time may be all they bring for a while."""
+
 Floats = NDArray[np.float64]
 
 Line = tuple[float, float]

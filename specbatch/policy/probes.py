@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from specbatch.draft.base import TreeShape
@@ -11,6 +11,7 @@ from specbatch.draft.interest import WINDOW
 from specbatch.hardware.cost import Costs
 from specbatch.policy.base import StepView, bounded
 from specbatch.policy.costed import prices
+from specbatch.rows import Row
 
 _SHARE = 0.02
 """Share of the time that is spent on it."""
@@ -40,7 +41,12 @@ class Probes:
         self._next = 1
 
     def among(
-        self, shapes: Sequence[TreeShape | None], view: StepView, costs: Costs, seen: float
+        self,
+        shapes: Sequence[TreeShape | None],
+        view: StepView,
+        costs: Costs,
+        seen: float,
+        spared: Collection[Row] = (),
     ) -> list[TreeShape | None]:
         """What rows are asked for in this step, with a short draft for some of those without a full one.
 
@@ -49,12 +55,17 @@ class Probes:
             view: The step.
             costs: Predicted times.
             seen: Drafts that are known.
+            spared: Rows that have no time for it.
         """
         self._step += 1
         asked = list(shapes)
         if self._step < self._next:
             return asked
-        places = [i for i, shape in enumerate(shapes) if shape is None or shape.free][:_ROWS]
+        places = [
+            i
+            for i, shape in enumerate(shapes)
+            if (shape is None or shape.free) and view.rows[i] not in spared
+        ][:_ROWS]
         if places:
             for i in places:
                 asked[i] = bounded(self._shape, view.rows[i]) or shapes[i]

@@ -16,7 +16,7 @@ from specbatch.policy.base import decodes
 from specbatch.policy.lengths import LengthModel
 from specbatch.rows import Row
 from specbatch.schedule.acceptance import Acceptance
-from specbatch.schedule.pace import AT_BEST, Drafting, has_drafter, token_s
+from specbatch.schedule.pace import AT_BEST, AT_WORST, Drafting, has_drafter, token_s
 from specbatch.schedule.urgency import open_promises, urgency_of
 from specbatch.verify import Verdict
 from specbatch.work import Work
@@ -122,13 +122,19 @@ class Foresight:
         Args:
             row: A row that is about to begin.
             now: Seconds on the run clock.
-            beside: The rows that it would share steps with.
+            beside: Rows in flight. Those that were promised half its speed at most can sit every other step
+                out for it, and do not count.
         """
-        if self._costs is None or not open_promises(row):
+        tpot_ms = row.prompt.slo.tpot_ms
+        if self._costs is None or tpot_ms is None:
             return False
-        left = sorted(self._lengths.remaining(each) for each in beside)
-        lost = self._lost(row, now, 0.0, lambda tokens: self._drained_s(row, tokens, left, 0) / AT_BEST)
-        return "tpot_ms" in lost
+        fast = [each for each in beside if (each.prompt.slo.tpot_ms or math.inf) < 2.0 * tpot_ms]
+        if not fast:
+            return False
+        drafting = Drafting(AT_WORST, self._free) if self._drafts else None
+        context = _CONTEXT_STEP * (row.committed // _CONTEXT_STEP + 1)
+        each_s = token_s(self._costs, 1 + len(fast), context, 0, drafting)
+        return each_s > AT_BEST * 1e-3 * tpot_ms
 
     def _beside(self, row: Row, now: float, others: Sequence[int], prompts: int) -> Broken | None:
         """What the row cannot be given beside rows that write so many more tokens each, ascending.

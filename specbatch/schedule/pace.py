@@ -10,6 +10,9 @@ AT_BEST = 0.75
 """Share of the expected time that a row alone may turn out to take. Machines change their speed by as much
 within minutes, and a promise is given up for good: better late than for a slow moment's sake."""
 
+AT_WORST = 0.5
+"""Share of the drafted tokens that are tried of which a row's drafts can be relied on to be accepted."""
+
 _CHAINS = (1, 2, 4)
 """Lengths of drafts of which the one that suits best counts."""
 

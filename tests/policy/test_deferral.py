@@ -166,3 +166,16 @@ def test_rests_are_allowed_and_help(seats: list[Seat], data: st.DataObject) -> N
     if found:
         helped = [i for i in missing - found if not seats[i].lost]
         assert helped, "somebody is in need of it"
+
+
+def test_who_can_only_be_saved_by_good_drafts_has_the_machine_to_itself() -> None:
+    """Two tokens in the time of five seats are enough on average; but who knows what comes next."""
+    seats = [tight(0.12), *[Seat()] * 4]
+    assert resting(seats, [[1.0, 1.0, 1.0, 1.0, 1.0], *[[]] * 4]) == {1, 2, 3, 4}
+    assert len(resting([tight(0.2), *seats[1:]], [[1.0, 1.0, 1.0], *[[]] * 4])) < 4
+
+
+def test_a_bad_forecast_is_no_reason_to_give_a_row_up() -> None:
+    seats = [tight(0.08), *[Seat()] * 4]
+    assert resting(seats, [[0.0], *[[]] * 4]) != frozenset()
+    assert resting([tight(0.05), *seats[1:]], [[0.0], *[[]] * 4]) == frozenset()

@@ -6,12 +6,15 @@ from functools import cache
 
 import pytest
 
+from specbatch.config import JobConfig
 from specbatch.draft.base import TreeShape
 from specbatch.hardware.corrected import CorrectedCosts
 from specbatch.hardware.cost import Costs
+from specbatch.policy import Calibration, Instruments, make_policy
 from specbatch.policy.auto import AutoPolicy
 from specbatch.policy.base import StepView
 from specbatch.policy.costed import prices
+from specbatch.policy.need import LUCK_MARGIN, MARGIN
 from specbatch.policy.review import Review
 from specbatch.rows import Row
 from specbatch.slo import Slo
@@ -117,3 +120,18 @@ def test_what_a_step_takes_besides_counts_for_promises_and_not_for_what_pays() -
     after = prices(costs, view, 0.0)
     assert after[0].tolist() == before[0].tolist()
     assert after[1] - before[1] == pytest.approx(0.004)
+
+
+def test_who_depends_on_drafts_keeps_more_in_reserve() -> None:
+    alone_ms = 1e3 * FEW.table().verify_s(1, 64.0, 1)
+    job = JobConfig.model_validate({"input": ("memory",), "policy": "auto"})
+    policy = make_policy(job, Instruments(Calibration("head"), FEW.table()))
+    assert isinstance(policy, AutoPolicy)
+    slopes = []
+    for tpot_ms in (0.9 * alone_ms, 1.1 * alone_ms):
+        own = row(0, "tight", Slo(tpot_ms=tpot_ms), 64)
+        own.first_token_at = 0.0
+        own.output.extend([1, 1])
+        (need,) = policy.needs([own], 0.01 * len(slopes))
+        slopes.append(need.lines[0][1] * 1e-3 * tpot_ms)
+    assert slopes == pytest.approx([1 / (1 - LUCK_MARGIN), 1 / (1 - MARGIN)])
