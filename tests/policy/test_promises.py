@@ -127,7 +127,7 @@ def test_who_depends_on_drafts_keeps_more_in_reserve() -> None:
     job = JobConfig.model_validate({"input": ("memory",), "policy": "auto"})
     policy = make_policy(job, Instruments(Calibration("head"), FEW.table()))
     assert isinstance(policy, AutoPolicy)
-    slopes = []
+    slopes: list[float] = []
     for tpot_ms in (0.9 * alone_ms, 1.1 * alone_ms):
         own = row(0, "tight", Slo(tpot_ms=tpot_ms), 64)
         own.first_token_at = 0.0
