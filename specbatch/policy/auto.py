@@ -97,17 +97,15 @@ class AutoPolicy(CostedPolicy):
     def _weigh(self, plan: Plan, work: Sequence[Work], view: StepView, crowd: Crowd) -> dict[int, int]:
         """Take the choice that keeps most promises; who sits out for it.
 
-        While nothing is drafted and rest alone is enough, others are looked at now and then only. Where
-        everybody who writes is in a hurry, drafts for those in a hurry are drafts for all.
+        While nothing is drafted and rest alone is enough, others are looked at now and then only. While it
+        is not, drafts are for those in a hurry.
         """
         look = partial(self._seen, plan, work, view, crowd)
         plain, until = look(NOTHING), self._hurry.until
         lacking = plain.prospect.lacking > relief_of(len(crowd.hurried))
         others = []
         if lacking or self._steps >= until or self._hurry.choice != NOTHING:
-            all_hurried = crowd.hurried.issuperset(view.rows)
-            kinds = {True} if all_hurried else {False, True} if lacking else {False}
-            others = [look(choice) for choice in self._menu if choice.urgent_only in kinds]
+            others = [look(choice) for choice in self._menu if choice.urgent_only is lacking]
             until = self._next()
         return self._take(plain, others, crowd, until)
 
