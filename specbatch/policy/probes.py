@@ -13,7 +13,7 @@ from specbatch.policy.base import StepView, bounded
 from specbatch.policy.costed import prices
 from specbatch.rows import Row
 
-_SHARE = 0.02
+_SHARE = 0.012
 """Share of the time that is spent on it."""
 
 _REMINDER = 0.1
