@@ -215,6 +215,7 @@ class Admission:
         place, first = self._scheduler.urgency(row, now), self._waiting.peek(now)
         if not forced and first is not None and first < place:
             self._sent_back[row_index] = (row.standing, row.prompt.slo)
+            self._oversight.sent_back(row)
             self._waiting.put_back(place, self._tiers.index(row.tier), deadline_in_force(row))
             return None
         self._rooms.begin(row)

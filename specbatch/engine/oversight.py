@@ -119,6 +119,10 @@ class Oversight:
         """Whether a row that has not begun had better begin when rows in a hurry have ended."""
         return self.rests and self._turns.waits(row, now, [each for each in running if open_promises(each)])
 
+    def sent_back(self, row: Row) -> None:
+        """A row that was judged has not come in."""
+        self._turns.forget(row)
+
     def harms(self, row: Row, now: float, running: Sequence[Row]) -> bool:
         """Whether a row that has nothing to win would make others break their promises by joining them."""
         if not row.standing.lost:
@@ -178,7 +182,7 @@ class Oversight:
     def ended(self, row: Row) -> None:
         """A row has left the engine."""
         self._foresight.ended(row)
-        self._turns.ended(row)
+        self._turns.forget(row)
         self.journal.ended(row)
 
     def report(self, stats: EngineStats) -> None:

@@ -42,8 +42,8 @@ class Turns:
         self._waiting = waiting | {row} if waits else waiting
         return waits
 
-    def ended(self, row: Row) -> None:
-        """A row has left the engine."""
+    def forget(self, row: Row) -> None:
+        """A row has left the engine, or gone back to where it came from."""
         self._waiting.discard(row)
 
 

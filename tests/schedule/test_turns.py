@@ -60,7 +60,7 @@ def test_who_has_time_begins(turns: Turns) -> None:
 def test_only_a_few_wait_at_a_time(turns: Turns) -> None:
     waiting = [row(i) for i in range(1, TURNS + 2)]
     assert [turns.waits(each, 0.0, [row(0)]) for each in waiting] == [True] * TURNS + [False]
-    turns.ended(waiting[0])
+    turns.forget(waiting[0])
     assert turns.waits(waiting[-1], 0.0, [row(0)])
     waiting[1].admitted_at = 0.0
     assert turns.waits(row(50), 0.0, [row(0)]), "the second one has begun"
