@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Protocol
 
@@ -18,6 +19,8 @@ from specbatch.schedule.waiting import WaitingRows
 from specbatch.slo import Slo
 
 _LONGEST_NAP_S = 0.2
+_ASIDE = 4
+"""Rows that are passed over in a step, at most: looking at each takes time, and it is tokenised by then."""
 
 
 class Rooms(Protocol):
@@ -86,14 +89,18 @@ class Admission:
             most: Rows in flight; ``None``: as many as the job allows.
         """
         scheduler, most = self._scheduler, self._job.max_rows_in_flight if most is None else most
-        while True:
+        aside: set[Row] = set()  # rows that have nothing to win, and would cost others their promises
+        while len(aside) < _ASIDE:
             free = len(scheduler.running) < most
             now = self._host.now()
             row = self._due_for_a_place(now) if free else None
             if row is None:
-                row = self._most_urgent(free)
-                if row is None or self._oversight.harms(row, now, scheduler.running):
+                row = self._most_urgent(free, aside)
+                if row is None:
                     return
+                if self._oversight.harms(row, now, scheduler.running):
+                    aside.add(row)
+                    continue
             if not scheduler.has_room_for(row) and not scheduler.make_way(row, now, self._oversight.movable):
                 return
             scheduler.start(row)
@@ -152,16 +159,17 @@ class Admission:
             if row is not None:
                 return row
 
-    def _most_urgent(self, free: bool) -> Row | None:
+    def _most_urgent(self, free: bool, aside: Collection[Row]) -> Row | None:
         """The next row to admit, parked with its tokens; ``None`` when nobody may come in.
 
         Args:
             free: There is a place; otherwise only a row that is more urgent than one in flight comes in.
+            aside: Rows that are parked and do not come in now.
         """
         scheduler = self._scheduler
         while True:
             now = self._host.now()
-            parked, first = self._next_parked(now), self._waiting.peek(now)
+            parked, first = self._next_parked(now, aside), self._waiting.peek(now)
             place = None if parked is None else scheduler.urgency(parked, now)
             best = min((each for each in (place, first) if each is not None), default=None)
             if best is None or not (free or scheduler.yields_to(best, now)):
@@ -171,16 +179,17 @@ class Admission:
                     return parked
                 continue
             row = self._let_in(self._waiting.take(now), now, forced=False)
-            if row is not None and self._next_parked(now) is row:
+            if row is not None and self._next_parked(now, aside) is row:
                 return row
 
-    def _next_parked(self, now: float) -> Row | None:
-        """The most urgent of the rows that are parked and do not wait for their turn."""
+    def _next_parked(self, now: float, aside: Collection[Row]) -> Row | None:
+        """The most urgent of the rows that are parked, not set aside, and do not wait for their turn."""
         scheduler = self._scheduler
         here = (
             row
             for row in scheduler.parked
-            if row.admitted_at is not None or not self._oversight.waits(row, now, scheduler.running)
+            if row not in aside
+            and (row.admitted_at is not None or not self._oversight.waits(row, now, scheduler.running))
         )
         return min(here, key=lambda row: scheduler.urgency(row, now), default=None)
 

@@ -121,18 +121,26 @@ class Donor:
 def _adapted(
     table: pa.Table, places: NDArray[np.int64], rows: Rows, form: PartFormat, now: float
 ) -> pa.Table:
-    """Copied answers with this run's promises; their latencies were another run's."""
+    """Copied answers with this run's promises; their latencies were another run's.
+
+    They are there at once, so that a time per token is kept by any answer.
+    """
     index = rows.index
     schema = form.schema
-    deadline = index.deadline[places]
-    dated = np.isfinite(deadline)
-    met = pa.array(deadline >= now, mask=~dated)
+    deadline, ttft, tpot = index.deadline[places], index.ttft_ms[places], index.tpot_ms[places]
+    dated, soon = np.isfinite(deadline), np.isfinite(ttft)
+    in_time = deadline >= now
+    kept = (in_time | ~dated) & (~soon | (index.arrival[places] + 1e-3 * ttft >= now))
+    nothing = ~(dated | soon | np.isfinite(tpot))
     replaced = {
         "tier": pa.array([rows.tiers[code] for code in index.tier[places]]),
         "arrival": _times(form.epoch + index.arrival[places]),
         "deadline": _times(np.where(dated, form.epoch + deadline, 0), ~dated),
-        "deadline_met": met,
-        "slo_met": met,
+        "deadline_met": pa.array(in_time, mask=~dated),
+        "ttft_slo_ms": pa.array(ttft, mask=~soon),
+        "tpot_slo_ms": pa.array(tpot, mask=~np.isfinite(tpot)),
+        "slo_met": pa.array(kept, mask=nothing),
+        "miss_reason": pa.array(np.full(len(places), "waited"), mask=kept),
         HISTOGRAM: pa.array([[]] * len(places), form.schema.field(HISTOGRAM).type),
         **{name: pa.nulls(len(places)) for name in _NULLED},
         **{name: pa.array(np.zeros(len(places))) for name in _ZEROED},

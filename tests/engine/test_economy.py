@@ -64,9 +64,10 @@ def test_a_cap_below_one_row_has_pauses_and_ends() -> None:
 
 def test_tokens_per_joule_beats_tokens_per_second_in_joules_per_token() -> None:
     prompts = rows(60)
-    settings = {"policy": "auto", "max_rows_in_flight": 6}
-    fast = run(prompts, job(**settings), THIRSTY)
-    frugal = run(prompts, job(objective="tokens_per_joule", **settings), THIRSTY)
+    settings = {"policy": "auto", "max_rows_in_flight": 5}
+    powers = Powers(idle_w=15.0, pass_j=0.1, token_j=2.0, draft_j=0.3)
+    fast = run(prompts, job(**settings), powers)
+    frugal = run(prompts, job(objective="tokens_per_joule", **settings), powers)
     assert fast.stats.drafts.verified > 0
     assert frugal.joules_per_token < 0.95 * fast.joules_per_token
     check_texts(fast, prompts)

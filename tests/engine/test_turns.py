@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from specbatch.engine.oversight import Oversight
 from specbatch.schedule import turns
 from specbatch.slo import Slo
 from tests.engine.overload import TOKEN_S, Outcome, row, run
@@ -45,3 +46,17 @@ def test_who_was_promised_a_first_token_soon_does_not_wait() -> None:
     found = outcome(2, soon)
     ttft = [answer.ttft_s for answer in found.answers.values() if answer.tier == "fast"]
     assert all(each is not None and each <= 6 * TOKEN_S for each in ttft)
+
+
+def test_a_row_that_has_nothing_to_win_does_not_keep_others_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would cost those in flight their promises, and stands first in line."""
+    monkeypatch.setattr(
+        Oversight, "harms", lambda _self, row, _now, running: row.prompt.row_index == 0 and bool(running)
+    )
+    rows = [row(1, "fast", Slo(deadline=1e3)), row(0, "fast", Slo(deadline=2e3)), row(2, "slow")]
+    tiers = {"fast": {"priority": 0}, "slow": {"priority": 5}}
+    found = run(rows, job(policy="auto", max_rows_in_flight=8, tiers=tiers))
+    admitted = {index: answer.admitted_at for index, answer in found.answers.items()}
+    assert admitted[1] == admitted[2] == 0.0
+    assert admitted[0] is not None
+    assert admitted[0] > 0.0

@@ -89,6 +89,25 @@ def test_answers_of_unchanged_rows_are_reused_and_counted(tmp_path: Path) -> Non
     assert (attempt["reused_rows"], attempt["reused_tokens"], attempt["rows"]) == (3, 9, 3)
 
 
+def test_reused_answers_are_held_to_the_promises_of_the_run_that_reuses_them(tmp_path: Path) -> None:
+    old = save_job(tmp_path / "old", {"prompt": ["a", "b", "c", "d"], "deadline_s": [-1.0, None, None, None]})
+    run(old)
+    assert (results(old)[0]["slo_met"], results(old)[0]["miss_reason"]) == (False, "slow")
+    promises: dict[str, object] = {
+        "prompt": ["a", "b", "c", "d"],
+        "deadline_s": [1e6, None, None, -1.0],
+        "tpot_slo_ms": [None, 0.001, None, None],
+        "ttft_slo_ms": [1e6, None, None, 1e6],
+    }
+    new = save_job(tmp_path / "new", promises)
+    run(new, reuse=old.out)
+    rows = results(new)
+    assert [row["slo_met"] for row in rows] == [True, True, None, False]
+    assert [row["miss_reason"] for row in rows] == [None, None, None, "waited"]
+    assert [row["tpot_slo_ms"] for row in rows] == pytest.approx([None, 0.001, None, None])
+    assert [row["ttft_slo_ms"] for row in rows] == [1e6, None, None, 1e6]
+
+
 def test_when_everything_is_reused_no_model_is_loaded(tmp_path: Path) -> None:
     old = save_job(tmp_path / "old", {"prompt": ["a", "b"]})
     run(old)
