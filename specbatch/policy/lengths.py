@@ -40,32 +40,31 @@ class LengthModel:
     def __init__(self, quantile: float = QUANTILE) -> None:
         self._quantile = quantile
         self._tiers: dict[str, _Tier] = {}
-        self._counted: dict[Row, int] = {}  # bins that the row has been counted in
+        self._counted: dict[Row, tuple[_Tier, int]] = {}  # where each row counts, and in how many bins
 
     def advance(self, row: Row) -> None:
-        """See how far a row in flight has come."""
-        bin_ = self._counted.get(row, 0)
-        tier = self._tiers.setdefault(row.prompt.tier, _Tier())
+        """See how far a row in flight has come; it counts for the tier that it began in."""
+        tier, bin_ = self._counted.get(row) or (self._tiers.setdefault(row.prompt.tier, _Tier()), 0)
         while bin_ < _BINS and EDGES[bin_] <= len(row.output):
             tier.came[bin_] += 1
             bin_ += 1
-        self._counted[row] = bin_
+        self._counted[row] = tier, bin_
 
     def ended(self, row: Row) -> None:
         """A row has left the engine; one that was cut off says only that its text is not shorter."""
         if row in self._counted:
             self.advance(row)
-            bin_ = self._counted.pop(row) - 1
+            tier, bins = self._counted.pop(row)
             if len(row.output) < row.prompt.params.max_tokens:
-                self._tiers[row.prompt.tier].stop(bin_)
+                tier.stop(bins - 1)
 
     def remaining(self, row: Row) -> int:
         """Tokens that the row will still write: as likely as asked for not more, never above its limit."""
         left = max(1, row.prompt.params.max_tokens - len(row.output))
-        bin_ = self._counted.get(row, 0) - 1
-        if bin_ < 0:
+        if row not in self._counted:
             return left
-        end = self._tiers[row.prompt.tier].end(bin_, self._quantile)
+        tier, bins = self._counted[row]
+        end = tier.end(bins - 1, self._quantile)
         return min(left, max(1, end - len(row.output)))
 
 

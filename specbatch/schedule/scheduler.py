@@ -186,6 +186,9 @@ class Scheduler:
         """
         size, free, rooms = self.pool.page_size, self.pool.available, []
         for item, count in zip(work, wanted, strict=True):
+            if not count:  # a prompt whose pages are not all there yet, for one
+                rooms.append(0)
+                continue
             own = len(item.row.pages) * size - item.row.committed
             pages = min(free, self.pool.pages_for(max(0, count - own)))
             free -= pages

@@ -11,11 +11,13 @@ import pytest
 
 from specbatch.config import JobConfig
 from specbatch.engine.loop import Loop, Target
-from specbatch.rows import Prompt, Status
+from specbatch.rows import Prompt, SamplingParams, Status
 from specbatch.slo import Slo
+from tests.engine.drafters import Oracle
 from tests.engine.overload import PROFILE, TOKEN_S, PassClock, TimedExecutor, row, run
 from tests.engine.table_model import CONFIG, PromptFeed, word_tokenizer
 from tests.engine.test_loop import job
+from tests.engine.test_speculation import future
 from tests.hardware.costs import pass_s
 
 TIERS: dict[str, object] = {
@@ -208,7 +210,7 @@ def test_shares_hold_while_both_have_rows_and_nothing_is_withheld_otherwise() ->
 
 def test_quotas_and_allowed_tiers_of_owners_hold_over_a_run() -> None:
     rows = [replace(row(i, "gold", Slo(deadline=99.0)), owner="lab" if i % 2 else "shop") for i in range(24)]
-    owners = {"lab": {"quota": 40}}
+    owners = {"lab": {"quota": 5}}
     settings = tiered("off", owners=owners)
     outcome = run(rows, settings, profile=False)
     moved = {i for i, a in outcome.answers.items() if a.tier_reason == "over_quota"}
@@ -231,3 +233,25 @@ def test_quotas_and_allowed_tiers_of_owners_hold_over_a_run() -> None:
         2: None,
         3: "over_quota",
     }
+
+
+def test_a_prompt_whose_pages_are_not_all_there_leaves_others_their_drafts() -> None:
+    long = tuple(1 + i % 29 for i in range(30))
+    rows = [
+        row(0, "gold", Slo(tpot_ms=1.5e3 * TOKEN_S), params=SamplingParams(max_tokens=20)),
+        row(9, "silver", token_ids=long, params=SamplingParams(max_tokens=4)),
+    ]
+    settings = tiered("auto", prefill_chunk=1, max_rows_in_flight=8)
+    outcome = run(rows, settings, Oracle(future=future), pages=14)
+    assert all(answer.succeeded for answer in outcome.answers.values())
+
+
+@pytest.mark.parametrize("policy", ["auto", "adaserve", "dspark", "off+deferral"])
+def test_a_row_whose_owner_is_over_quota_while_it_writes_goes_on(policy: str) -> None:
+    rows = [
+        replace(row(i, "gold", Slo(tpot_ms=6e3 * TOKEN_S)), owner="alice" if i % 2 else "bob")
+        for i in range(8)
+    ]
+    outcome = run(rows, tiered(policy, default_tier="bronze", owners={"alice": {"quota": 5}}))
+    assert len(outcome.answers) == 8
+    assert any(answer.served_tier == "bronze" or answer.tier_reason for answer in outcome.answers.values())
