@@ -48,7 +48,7 @@ def encode_rows(rows: Sequence[Found], encoder: PromptEncoder) -> tuple[list[Pro
         InputError: No row can be answered.
     """
     prompts, faults = [], []
-    for number, row in enumerate(rows, start=1):
+    for number, row in enumerate(rows):  # as `run` and `validate` number them
         try:
             if isinstance(row, RowFault):
                 raise row

@@ -19,6 +19,7 @@ from specbatch.config.identity import ModelIdentity, identity
 from specbatch.config.moments import Moment
 from specbatch.config.places import Shard, check_out, spelled_shard
 from specbatch.config.values import (
+    POLICIES,
     WEIGHS_COSTS,
     Integer,
     Number,
@@ -74,7 +75,7 @@ class JobConfig(BaseModel):
     policy: Annotated[
         str,
         AfterValidator(check_policy),
-        Field(description="speculation policy: off, fixed, fixed:N, eagle, dspark, adaserve, auto"),
+        Field(description=f"speculation policy: {POLICIES}"),
     ] = "auto"
     gamma: Annotated[Positive, Field(le=1024, description="drafted tokens per step with policy fixed")] = 4
     tree_levels: Annotated[Positive, Field(le=1024, description="depth of the tree of policy eagle")] = 7

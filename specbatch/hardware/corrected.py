@@ -39,7 +39,7 @@ class CorrectedCosts:
     def drift(self) -> str:
         """Why the profile should be measured again; empty while it fits."""
         factors = (("passes", self.verify.factor), ("drafts", self._draft_factor))
-        return "; ".join(f"{what} take {by:.2g} times as long" for what, by in factors if drifted(by))
+        return " and ".join(f"{what} took {by:.2g} times" for what, by in factors if drifted(by))
 
     def observe_pass(self, work: tuple[int, float, int, int], real: float) -> None:
         """Learn from a target pass.

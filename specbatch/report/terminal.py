@@ -137,7 +137,7 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     drift = summary["engine"].get("profile_drift")
     if drift:
         again = "specbatch profile --force measures again, on a quiet machine"
-        facts.append(("profile", f"{drift} as it says, which was allowed for; {again}"))
+        facts.append(("profile", f"{drift} as long as it says, which was allowed for; {again}"))
     facts += _treated(summary) + _energy(summary["energy"])
     peak = summary["memory"].get("peak_resident_bytes")
     if isinstance(peak, int | float) and peak:

@@ -81,7 +81,7 @@ def test_a_table_is_a_workload_of_its_rows(model: Path, folder: Path) -> None:
     result = run("t.parquet", "--model", str(model), "--policies", "off,priority", "--repeats", "1")
     assert result.exit_code == 0, result.output
     assert "32 rows in flight: 2 rows, 1 repeat" in result.stdout
-    assert "left out: 1 of 3 rows cannot be answered; row 2:" in result.stderr
+    assert "left out: 1 of 3 rows cannot be answered; row 1:" in result.stderr
     assert "standard: 2 rows" in result.stdout
     assert "100%" in result.stdout
 

@@ -142,7 +142,7 @@ def test_a_profile_that_does_not_fit_is_told() -> None:
     assert loop.costs is not None
     for _ in range(15):
         loop.costs.observe_pass((4, 64.0, 4, 0), 2.0 * table().step_s(4, 64.0, 4, 0))
-    assert loop.finish().profile_drift == "passes take 2 times as long; drafts take 2 times as long"
+    assert loop.finish().profile_drift == "passes took 2 times and drafts took 2 times"
 
 
 def test_what_the_target_decides_is_learnt() -> None:

@@ -106,7 +106,7 @@ def test_what_is_seen_of_drafts_comes_on_top_of_what_is_seen_of_passes() -> None
     assert costs.step_s(8, 64, 2, 64) == pytest.approx(2.0 * plain.step_s(8, 64, 2, 64))
     assert costs.draft_s(4, 4) == pytest.approx(0.5 * plain.draft_s(4, 4))
     assert costs.draft_tree_s(4, 4, 2) == pytest.approx(0.5 * plain.draft_tree_s(4, 4, 2))
-    assert costs.drift == "passes take 2 times as long; drafts take 0.5 times as long"
+    assert costs.drift == "passes took 2 times and drafts took 0.5 times"
 
 
 def test_drafts_that_were_not_seen_are_as_slow_as_passes() -> None:

@@ -158,8 +158,8 @@ def test_the_terminal_says_what_came_of_it_and_names_a_failing_drafter(summary: 
 
 
 def test_the_terminal_says_that_the_profile_does_not_fit(summary: Summary) -> None:
-    summary["engine"]["profile_drift"] = "passes take 2 times as long"
+    summary["engine"]["profile_drift"] = "passes took 2 times"
     stream = io.StringIO()
     print_summary(summary, Ending(Path("jobs.out"), 0, ""), stream, 80)
     told = " ".join(stream.getvalue().split())
-    assert "profile passes take 2 times as long as it says, which was allowed for; specbatch profile" in told
+    assert "profile passes took 2 times as long as it says, which was allowed for; specbatch profile" in told
