@@ -15,7 +15,7 @@ from specbatch.hardware.cost import Costs
 from specbatch.policy.base import decodes
 from specbatch.policy.lengths import LengthModel
 from specbatch.rows import Row
-from specbatch.schedule.acceptance import Acceptance
+from specbatch.schedule.acceptance import AT_FIRST, Acceptance
 from specbatch.schedule.pace import AT_BEST, AT_WORST, Drafting, has_drafter, token_s
 from specbatch.schedule.urgency import open_promises, urgency_of
 from specbatch.verify import Verdict
@@ -98,7 +98,8 @@ class Foresight:
             return Broken(over, "waited" if row.admitted_at is None else "slow")
         if self._costs is None or not open_promises(row):
             return None
-        alone = AT_BEST * self._seconds_of_one(row, 1)
+        # What was drafted badly so far may be followed by what is drafted well.
+        alone = AT_BEST * self._seconds_of_one(row, 1, least_share=AT_FIRST)
         lost = self._lost(row, now, AT_BEST * self._prefill_s(row, 0), lambda tokens: tokens * alone)
         return Broken(lost, "hopeless") if lost else None
 
@@ -208,12 +209,12 @@ class Foresight:
             done = upto
         return total + (tokens - done) * self._seconds_of_one(row, 1)
 
-    def _seconds_of_one(self, row: Row, rows: int, prompts: int = 0) -> float:
+    def _seconds_of_one(self, row: Row, rows: int, prompts: int = 0, least_share: float = 0.0) -> float:
         """Seconds per token of each of so many rows, drafting where that is faster."""
         assert self._costs is not None, "nothing is predicted without costs"
         context = _CONTEXT_STEP * (row.committed // _CONTEXT_STEP + 1)
         prompts = prompts if rows > 1 else 0
-        share = math.ceil(_SHARES * self._acceptance.at_best(row)) / _SHARES
+        share = math.ceil(_SHARES * max(least_share, self._acceptance.at_best(row))) / _SHARES
         known = self._token_s.get((rows, context, prompts, share))
         if known is None:
             drafting = Drafting(share, self._free) if self._drafts else None
