@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from specbatch_kernels.cpu import PackedDecoder, available, unavailable_reason
+from specbatch_kernels.cpu import Activations, PackedDecoder, available, unavailable_reason
 
 from specbatch.config import JobConfig
 from specbatch.draft.head_build import find_head
@@ -108,11 +108,16 @@ class World:
 @pytest.fixture(scope="module", autouse=True)
 def packed_once() -> Iterator[None]:
     """Weights are packed once for each way of asking for them: passes only read them."""
-    kept: dict[tuple[tuple[int, ...], ...], PackedDecoder] = {}
+    kept: dict[tuple[int, ...], PackedDecoder] = {}
 
-    def pack(config: ModelConfig, tensors: Weights, *captured: tuple[int, ...]) -> PackedDecoder:
+    def pack(
+        config: ModelConfig,
+        tensors: Weights,
+        captured: tuple[int, ...] = (),
+        activations: Activations = "int8",
+    ) -> PackedDecoder:
         if captured not in kept:
-            kept[captured] = build_packed(config, tensors, *captured)
+            kept[captured] = build_packed(config, tensors, captured, activations)
         return kept[captured]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -32,10 +32,8 @@ JOBS = Path(__file__).resolve().parent.parent / "sample_data" / "jobs.parquet"
 PARAMS = (SamplingParams(max_tokens=24), SamplingParams(max_tokens=24, temperature=1.0))
 
 
-def open_with(kernels: str) -> NativeEngine:
-    job = JobConfig.model_validate(
-        {"input": ("memory",), "kv_memory": 2**28, "kernels": kernels, "policy": "off"}
-    )
+def open_with(**settings: str) -> NativeEngine:
+    job = JobConfig.model_validate({"input": ("memory",), "kv_memory": 2**28, "policy": "off", **settings})
     files = resolve_model("smollm2-135m", report=lambda _: None)
     return open_engine(job, files, open_encoder(job, files.directory))
 
@@ -65,7 +63,7 @@ def scores(engine: NativeEngine, prompt: Prompt, output: Sequence[int]) -> torch
 
 def test_texts_part_only_at_near_ties() -> None:
     """Behind every beginning of a text, not only its first divergence, both choose the same or a near tie."""
-    compiled, plain = open_with("compiled"), open_with("torch")
+    compiled, plain = open_with(kernels="compiled", activations="float32"), open_with(kernels="torch")
     column = pq.read_table(JOBS, columns=["prompt"])["prompt"].to_pylist()
     contents = [text for text in column if text and len(text.split()) <= 20][:12]
     prompts = [
@@ -87,3 +85,23 @@ def test_texts_part_only_at_near_ties() -> None:
             gaps += [abs(float(each[pair].diff())) for each in (ours, expected[place])]
     assert max(gaps, default=0.0) < LARGEST_GAP
     assert parted < len(prompts) / 2, "half of the texts differ: that is no rounding"
+
+
+def test_inputs_of_eight_bits_change_little_of_what_comes_next() -> None:
+    """Divergence of the next token's distribution, in nats: a small part of what 4-bit weights cost."""
+    rounded, exact = open_with(activations="int8"), open_with(activations="float32")
+    assert rounded.numerics["kernels"] == exact.numerics["kernels"] + "-int8"
+    divergence, count = 0.0, 0
+    for i, text in enumerate(filter(None, pq.read_table(JOBS, columns=["prompt"])["prompt"].to_pylist())):
+        prompt = exact.encoder.encode(RawPrompt(i, f"{i:032x}", None, "standard", text, PARAMS[0]))
+        if not 20 <= len(prompt.token_ids) <= 200:
+            continue
+        start, rest = prompt.token_ids[:1], prompt.token_ids[1:]
+        one, two = (
+            scores(engine, replace(prompt, token_ids=start), rest).log_softmax(-1)
+            for engine in (exact, rounded)
+        )
+        divergence += float((one.exp() * (one - two)).sum())
+        count += len(rest)
+    assert count > 500
+    assert 0.0 < divergence / count < 0.01

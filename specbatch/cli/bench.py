@@ -26,8 +26,8 @@ PANELS = {
         *("drafter", "draft_model", "draft_head"),
     ),
     "Machine": (
-        *("device", "dtype", "quantize", "kernels", "threads", "max_rows_in_flight"),
-        *("kv_memory", "page_size", "prefill_chunk"),
+        *("device", "dtype", "quantize", "kernels", "activations", "threads"),
+        *("max_rows_in_flight", "kv_memory", "page_size", "prefill_chunk"),
     ),
 }
 DEFAULT_POLICIES = "off,off+deferral,fixed:4,eagle,dspark,priority,adaserve,auto"

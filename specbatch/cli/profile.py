@@ -27,6 +27,7 @@ PANELS = {
         "dtype",
         "quantize",
         "kernels",
+        "activations",
         "threads",
         "kv_memory",
         "page_size",

@@ -47,6 +47,7 @@ PANELS = {
             "dtype",
             "quantize",
             "kernels",
+            "activations",
             "threads",
             "max_rows_in_flight",
             "kv_memory",

@@ -65,6 +65,10 @@ class JobConfig(BaseModel):
     kernels: Annotated[
         Literal["auto", "compiled", "torch"], Field(description="compiled CPU kernels, or those of torch")
     ] = "auto"
+    activations: Annotated[
+        Literal["auto", "int8", "float32"],
+        Field(description="what the compiled kernels multiply quantised weights with"),
+    ] = "auto"
     quantize: Annotated[
         Literal["q8_0", "q4_0"] | None, Field(description="quantise a float checkpoint when it is loaded")
     ] = None

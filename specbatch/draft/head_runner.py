@@ -107,10 +107,11 @@ def compile_head(
     Args:
         weights: The head.
         target: The model it drafts for.
-        embedding: The target's token embedding, used unless the head has its own.
+        embedding: The target's token embedding, used unless the head has its own; the head's inputs are
+            rounded as its are.
         pool: Threads to compute with, those of the target.
     """
-    packer = Packer()
+    packer = Packer(activations=embedding.activations)
 
     def matrix(*names: str) -> PackedMatrix:
         return packed(packer, [weights.tensors[name] for name in names])

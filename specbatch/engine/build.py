@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from specbatch_kernels.cpu import ThreadPool
+from specbatch_kernels.cpu import PackedDecoder, ThreadPool
 
 from specbatch.attention.base import Attention
 from specbatch.attention.fused import FusedAttention, fused_attention_is_invariant
@@ -14,7 +14,13 @@ from specbatch.attention.reference import ReferenceAttention
 from specbatch.cache import KVStore, bytes_per_token
 from specbatch.config import JobConfig
 from specbatch.engine.compiled_executor import CompiledExecutor
-from specbatch.engine.device import device_of, dtype_of, missed_kernels, uses_kernels
+from specbatch.engine.device import (
+    activations_of,
+    device_of,
+    dtype_of,
+    missed_kernels,
+    uses_kernels,
+)
 from specbatch.engine.executor import Executor, TorchExecutor
 from specbatch.errors import UsageError
 from specbatch.hardware.memory import available_bytes
@@ -96,11 +102,17 @@ def build_executor(
     if uses_kernels(job, device):
         pool = ThreadPool(threads)
         if weights is None:
-            decoder = build_packed(config, load_stored(files, config, job.quantize), needs.captured)
+            stored = load_stored(files, config, job.quantize)
+            decoder = build_packed(config, stored, needs.captured, activations_of(job))
         else:
             decoder = weights.decoder(needs.captured)
         compiled = CompiledExecutor(decoder, store, pool)
-        return Built(compiled, {**here, "kernels": f"compiled-{pool.numerics}"}, f"compiled-{pool.isa}")
+        rounded = _rounded(job, decoder)
+        return Built(
+            compiled,
+            {**here, "kernels": f"compiled-{pool.numerics}{rounded}"},
+            f"compiled-{pool.isa}{rounded}",
+        )
     load_deferred(*UNTOUCHED)  # random generators of torch want it, and who knows what else
     make_linear = choose_linear(device, layer_shapes(config))
     attention = _attention(config, device)
@@ -130,10 +142,27 @@ def build_beside(target: Executor, files: ModelFiles, config: ModelConfig, more_
     shape = (config.num_layers, pages, config.num_kv_heads, config.head_dim)
     store = KVStore.zeros(shape, target.store.page_size, dtype, device)
     if isinstance(target, CompiledExecutor):
-        return CompiledExecutor(build_packed(config, load_stored(files, config)), store, target.pool)
+        stored, rounded = load_stored(files, config), target.decoder.activations
+        return CompiledExecutor(build_packed(config, stored, activations=rounded), store, target.pool)
     make_linear = choose_linear(device, layer_shapes(config))
     decoder = build_decoder(config, load_weights(files, config), make_linear, dtype, device)
     return TorchExecutor(decoder, store, _attention(config, device))
+
+
+def _rounded(job: JobConfig, decoder: PackedDecoder) -> str:
+    """What the rounding of inputs adds to the name of the kernels.
+
+    Raises:
+        UsageError: It is asked for and there is nothing that could be rounded.
+    """
+    if decoder.activations == "int8":
+        return "-int8"
+    if job.activations == "int8":
+        raise UsageError(
+            "--activations int8 is for quantised weights, and the weights of this model are not quantised",
+            "use --quantize q8_0, or leave --activations out",
+        )
+    return ""
 
 
 def drafts_in_memory(job: JobConfig, config: ModelConfig) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from specbatch_kernels.cpu import available, unavailable_reason
+from specbatch_kernels.cpu import Activations, available, unavailable_reason
 
 from specbatch.config import JobConfig
 from specbatch.errors import UsageError
@@ -43,7 +43,18 @@ def uses_kernels(job: JobConfig, device: torch.device) -> bool:
         raise UsageError("--kernels compiled works on the CPU only", "leave --kernels out")
     if job.kernels == "compiled" and not available():
         raise UsageError(f"--kernels compiled: {unavailable_reason()}", "use --kernels torch")
-    return job.kernels != "torch" and device.type == "cpu" and available()
+    compiled = job.kernels != "torch" and device.type == "cpu" and available()
+    if job.activations == "int8" and not compiled:
+        raise UsageError(
+            "--activations int8 is for the compiled CPU kernels, which do not run here",
+            "leave --activations out",
+        )
+    return compiled
+
+
+def activations_of(job: JobConfig) -> Activations:
+    """What the compiled kernels multiply quantised weights with."""
+    return "int8" if job.activations == "auto" else job.activations
 
 
 def missed_kernels(device: torch.device) -> str:

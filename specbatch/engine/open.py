@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specbatch.config import JobConfig
-from specbatch.engine.device import device_of, uses_kernels
+from specbatch.engine.device import activations_of, device_of, uses_kernels
 from specbatch.engine.feed import Engine
 from specbatch.models.config import ModelConfig
 from specbatch.models.files import ModelFiles
@@ -40,4 +40,4 @@ def _begin_packing(job: JobConfig, files: ModelFiles) -> PackedWeights | None:
     if not uses_kernels(job, device_of(job)):
         return None
     config = ModelConfig.from_directory(files.directory)
-    return PackedWeights(config, load_stored(files, config, job.quantize))
+    return PackedWeights(config, load_stored(files, config, job.quantize), activations_of(job))

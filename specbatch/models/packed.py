@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 from specbatch_kernels.cpu import (
+    Activations,
     DecoderLayer,
     DecoderParts,
     PackedDecoder,
@@ -31,10 +32,16 @@ class PackedWeights:
     Args:
         config: The model's shape.
         tensors: Its weights under Hugging Face names (checked by the loader).
+        activations: What the inputs of quantised weights are multiplied as.
     """
 
-    def __init__(self, config: ModelConfig, tensors: Iterable[tuple[str, StoredTensor]]) -> None:
-        w, packer = dict(tensors), Packer()
+    def __init__(
+        self,
+        config: ModelConfig,
+        tensors: Iterable[tuple[str, StoredTensor]],
+        activations: Activations = "int8",
+    ) -> None:
+        w, packer = dict(tensors), Packer(activations=activations)
         embedding = packed(packer, [w.pop("model.embed_tokens.weight")])
         head = embedding if config.tie_embeddings else packed(packer, [w.pop("lm_head.weight")])
         self._layers = [_layer(w, f"model.layers.{i}", packer) for i in range(config.num_layers)]
@@ -65,10 +72,13 @@ class PackedWeights:
 
 
 def build_packed(
-    config: ModelConfig, tensors: Iterable[tuple[str, StoredTensor]], captured: tuple[int, ...] = ()
+    config: ModelConfig,
+    tensors: Iterable[tuple[str, StoredTensor]],
+    captured: tuple[int, ...] = (),
+    activations: Activations = "int8",
 ) -> PackedDecoder:
     """A decoder in one go; arguments as for :class:`PackedWeights`."""
-    return PackedWeights(config, tensors).decoder(captured)
+    return PackedWeights(config, tensors, activations).decoder(captured)
 
 
 def _layer(w: dict[str, StoredTensor], name: str, packer: Packer) -> DecoderLayer:

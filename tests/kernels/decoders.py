@@ -6,6 +6,7 @@ import math
 
 import torch
 from specbatch_kernels.cpu import (
+    Activations,
     AttentionKeys,
     DecoderBatch,
     DecoderLayer,
@@ -40,12 +41,12 @@ def source(kind: WeightType, rows: int, cols: int) -> torch.Tensor:
     return raw.reshape(rows, -1)
 
 
-def make_decoder(kind: WeightType, *, qwen: bool) -> PackedDecoder:
+def make_decoder(kind: WeightType, activations: Activations = "float32", *, qwen: bool) -> PackedDecoder:
     """Biases as Qwen2 has them and head norms as Qwen3 has them, or neither, as Llama."""
     torch.manual_seed(7)
 
     def matrix(rows: int, cols: int, bias: bool = False) -> PackedMatrix:
-        return pack(source(kind, rows, cols), kind, torch.randn(rows) if bias else None)
+        return pack(source(kind, rows, cols), kind, torch.randn(rows) if bias else None, activations)
 
     layers = [
         DecoderLayer(
@@ -55,7 +56,7 @@ def make_decoder(kind: WeightType, *, qwen: bool) -> PackedDecoder:
             k_norm=torch.rand(DIM) + 0.5 if qwen else None,
             output=matrix(HIDDEN, HEADS * DIM),
             mlp_norm=torch.rand(HIDDEN) + 0.5,
-            gate_up=pack_gated(source(kind, INNER, HIDDEN), source(kind, INNER, HIDDEN), kind),
+            gate_up=pack_gated(source(kind, INNER, HIDDEN), source(kind, INNER, HIDDEN), kind, activations),
             down=matrix(HIDDEN, INNER),
         )
         for _ in range(LAYERS)
@@ -101,7 +102,7 @@ def run(decoder: PackedDecoder, batch: DecoderBatch, cache: KvCache, pool: Threa
     return outputs
 
 
-def close(found: torch.Tensor | None, wanted: torch.Tensor | None) -> bool:
+def close(found: torch.Tensor | None, wanted: torch.Tensor | None, limit: float = 1e-5) -> bool:
     assert found is not None
     assert wanted is not None
-    return bool((found.double() - wanted).abs().max() <= 1e-5 * wanted.abs().max())
+    return bool((found.double() - wanted).abs().max() <= limit * wanted.abs().max())

@@ -7,6 +7,7 @@ from functools import cache
 
 import torch
 from specbatch_kernels.cpu import (
+    Activations,
     AttentionKeys,
     DraftBatch,
     DraftOutputs,
@@ -42,12 +43,12 @@ def source(kind: WeightType, rows: int, cols: int) -> torch.Tensor:
 
 
 @cache
-def make_head(kind: WeightType, form: str) -> PackedHead:
+def make_head(kind: WeightType, form: str, activations: Activations = "float32") -> PackedHead:
     """``form``: ``eagle3``, ``eagle3.1``, or ``joint`` with the other published options."""
     torch.manual_seed(3)
 
     def matrix(rows: int, cols: int) -> PackedMatrix:
-        return pack(source(kind, rows, cols), kind)
+        return pack(source(kind, rows, cols), kind, activations=activations)
 
     def norm(*shape: int) -> torch.Tensor:
         return torch.rand(*shape) + 0.5
@@ -57,7 +58,7 @@ def make_head(kind: WeightType, form: str) -> PackedHead:
         fc=matrix(HIDDEN, FEATURES * HIDDEN),
         qkv=matrix((HEADS + 2 * KV_HEADS) * DIM, 2 * HIDDEN),
         output=matrix(HIDDEN, HEADS * DIM),
-        gate_up=pack_gated(source(kind, INNER, HIDDEN), source(kind, INNER, HIDDEN), kind),
+        gate_up=pack_gated(source(kind, INNER, HIDDEN), source(kind, INNER, HIDDEN), kind, activations),
         down=matrix(HIDDEN, INNER),
         lm_head=matrix(VOCABULARY, HIDDEN),
     )
@@ -80,7 +81,14 @@ def make_head(kind: WeightType, form: str) -> PackedHead:
     return PackedHead(matrices, parts)
 
 
-KINDS: list[tuple[WeightType, str]] = [("f32", "eagle3"), ("q8_0", "eagle3.1"), ("q4_0", "joint")]
+Form = tuple[WeightType, str, Activations]
+FORMS: list[Form] = [
+    ("f32", "eagle3", "float32"),
+    ("q8_0", "eagle3.1", "float32"),
+    ("q4_0", "joint", "float32"),
+    ("q8_0", "eagle3.1", "int8"),
+    ("q4_0", "joint", "int8"),
+]
 
 
 def make_cache(dtype: torch.dtype = torch.float32) -> KvCache:

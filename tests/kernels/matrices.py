@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import torch
-from specbatch_kernels.cpu import PackedMatrix, ThreadPool, WeightType, gated_linear, linear
+from specbatch_kernels.cpu import Activations, PackedMatrix, ThreadPool, WeightType, gated_linear, linear
 from specbatch_kernels.cpu.packing import source_row_bytes
 
 KINDS: list[WeightType] = ["f32", "q4_0", "q4_1", "q8_0"]
+FORMATS: list[tuple[WeightType, Activations]] = [
+    *((kind, "float32") for kind in KINDS),
+    *((kind, "int8") for kind in KINDS if kind != "f32"),
+]
+"""How weights are stored, and what they are multiplied with."""
+ROUNDED_ELSEWHERE = 0.01
+"""What a pass with inputs of eight bits may differ by from its twin: the last bits of a norm decide where an
+input between two steps goes. Single layers are compared without such leeway."""
 NAN = float("nan")
 
 

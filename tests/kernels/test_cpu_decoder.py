@@ -14,6 +14,7 @@ if not cpu.available():
     pytest.skip(cpu.unavailable_reason(), allow_module_level=True)
 
 from specbatch_kernels.cpu import (  # noqa: E402
+    Activations,
     AttentionKeys,
     DecoderBatch,
     DecoderOutputs,
@@ -41,13 +42,17 @@ from tests.kernels.decoders import (  # noqa: E402
     run,
 )
 from tests.kernels.isas import ISAS  # noqa: E402
+from tests.kernels.matrices import FORMATS, ROUNDED_ELSEWHERE  # noqa: E402
+
+INPUTS: list[Activations] = ["float32", "int8"]
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("kind", ["f32", "q4_0", "q4_1", "q8_0"])
+@pytest.mark.parametrize(("kind", "inputs"), FORMATS)
 @pytest.mark.parametrize("qwen", [False, True])
-def test_pass_equals_its_twin(isa: Isa, kind: WeightType, qwen: bool) -> None:
-    decoder = make_decoder(kind, qwen=qwen)
+def test_pass_equals_its_twin(isa: Isa, kind: WeightType, inputs: Activations, qwen: bool) -> None:
+    decoder = make_decoder(kind, inputs, qwen=qwen)
+    limit = 1e-5 if inputs == "float32" else ROUNDED_ELSEWHERE
     cache = make_cache()
     exact_cache = KvCache(cache.k.double(), cache.v.double(), PAGE)
     with ThreadPool(2, isa=isa) as pool:
@@ -61,18 +66,20 @@ def test_pass_equals_its_twin(isa: Isa, kind: WeightType, qwen: bool) -> None:
                 torch.empty(3, len(batch.tokens), HIDDEN, dtype=torch.float64),
             )
             decoder_pass_reference(decoder, batch, exact_cache, exact, None)
-            assert close(outputs.logits, exact.logits)
-            assert close(outputs.captured, exact.captured)
+            assert close(outputs.logits, exact.logits, limit)
+            assert close(outputs.captured, exact.captured, limit)
     assert torch.equal(cache.k.isnan(), exact_cache.k.isnan())
-    assert close(cache.k.nan_to_num(), exact_cache.k.nan_to_num())
-    assert close(cache.v.nan_to_num(), exact_cache.v.nan_to_num())
+    assert close(cache.k.nan_to_num(), exact_cache.k.nan_to_num(), limit)
+    assert close(cache.v.nan_to_num(), exact_cache.v.nan_to_num(), limit)
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.sampled_from(ISAS), st.data())
-def test_bits_do_not_depend_on_how_tokens_are_spread_over_passes(isa: Isa, data: st.DataObject) -> None:
+@given(st.sampled_from(ISAS), st.sampled_from(INPUTS), st.data())
+def test_bits_do_not_depend_on_how_tokens_are_spread_over_passes(
+    isa: Isa, inputs: Activations, data: st.DataObject
+) -> None:
     """Rows of 12 tokens in one pass, against random parts of random rows with other thread counts."""
-    decoder = make_decoder("q4_1", qwen=True)
+    decoder = make_decoder("q4_1", inputs, qwen=True)
     with ThreadPool(1, isa=isa) as one, ThreadPool(data.draw(st.integers(2, 3)), isa=isa) as many:
         whole = run(decoder, make_batch([(row, 0, 12) for row in range(4)]), make_cache(), one).logits
         cache, done = make_cache(), [0] * 4
@@ -88,9 +95,10 @@ def test_bits_do_not_depend_on_how_tokens_are_spread_over_passes(isa: Isa, data:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_drafted_tree_node_equals_plain_decoding(isa: Isa) -> None:
+@pytest.mark.parametrize("inputs", INPUTS)
+def test_drafted_tree_node_equals_plain_decoding(isa: Isa, inputs: Activations) -> None:
     """Two branches after five tokens; the second branch is the text that plain decoding has."""
-    decoder = make_decoder("q8_0", qwen=False)
+    decoder = make_decoder("q8_0", inputs, qwen=False)
     plain = make_batch([(0, 0, 7)])
     cache = make_cache()
     with ThreadPool(2, isa=isa) as pool:

@@ -27,14 +27,15 @@ from specbatch_kernels.cpu.pool import Isa  # noqa: E402
 
 from tests.kernels.draft_heads import (  # noqa: E402
     FEATURES,
+    FORMS,
     HIDDEN,
-    KINDS,
     NAN,
     PAGE,
     PAGES,
     TARGET_VOCABULARY,
     VOCABULARY,
     WIDTH,
+    Form,
     close,
     make_batch,
     make_cache,
@@ -44,17 +45,18 @@ from tests.kernels.draft_heads import (  # noqa: E402
     same,
 )
 from tests.kernels.isas import ISAS  # noqa: E402
+from tests.kernels.matrices import ROUNDED_ELSEWHERE  # noqa: E402
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize(("kind", "form"), KINDS)
+@pytest.mark.parametrize("which", FORMS)
 @pytest.mark.parametrize("deeper", [False, True])
 @pytest.mark.parametrize("heat", [0.0, 0.8])
 def test_equals_the_twin_in_double_precision(
-    isa: Isa, workers: int, kind: WeightType, form: str, deeper: bool, heat: float
+    isa: Isa, workers: int, which: Form, deeper: bool, heat: float
 ) -> None:
-    head = make_head(kind, form)
+    head = make_head(*which)
     batch = make_batch([(0, 0, 7), (1, 0, 2), (3, 0, 1)], deeper=deeper)
     batch = replace(batch, wanted=torch.tensor([6, 8, 2, 9]))
     mine, exact = make_cache(), make_cache(torch.float64)
@@ -62,21 +64,23 @@ def test_equals_the_twin_in_double_precision(
     draft_pass_reference(head, batch, exact, expected, None)
     with ThreadPool(workers, isa=isa) as pool:
         found = run(head, batch, mine, pool, heat)
-    assert close(found.logits, expected.logits)
-    assert close(found.states, expected.states)
     written = batch.placement.slots
-    assert close(mine.k[written], exact.k[written])
-    assert close(mine.v[written], exact.v[written])
-    assert torch.equal(found.ids, expected.ids)
-    assert close(found.log_probs, expected.log_probs)
-    assert close(found.scores, expected.scores)
+    limit = 2e-5 if which[2] == "float32" else ROUNDED_ELSEWHERE
+    assert close(found.logits, expected.logits, limit)
+    assert close(found.states, expected.states, limit)
+    assert close(mine.k[written], exact.k[written], limit)
+    assert close(mine.v[written], exact.v[written], limit)
+    if which[2] == "float32":
+        assert torch.equal(found.ids, expected.ids)
+        assert close(found.log_probs, expected.log_probs)
+        assert close(found.scores, expected.scores)
     mine.k[written] = NAN  # and nothing else was
     assert bool(mine.k.isnan().all())
 
 
 @given(
     counts=st.lists(st.integers(1, 9), min_size=1, max_size=4),
-    which=st.sampled_from(KINDS),
+    which=st.sampled_from(FORMS),
     heat=st.sampled_from([0.0, 1.3]),
     workers=st.sampled_from([1, 2]),
 )

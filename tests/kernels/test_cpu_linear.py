@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ cpu = pytest.importorskip("specbatch_kernels.cpu")
 if not cpu.available():
     pytest.skip(cpu.unavailable_reason(), allow_module_level=True)
 
-from specbatch_kernels.cpu import Packer, ThreadPool  # noqa: E402
+from specbatch_kernels.cpu import Activations, Packer, ThreadPool  # noqa: E402
 from specbatch_kernels.cpu.linear import (  # noqa: E402
     gated_linear,
     gated_linear_reference,
@@ -30,7 +32,7 @@ from specbatch_kernels.cpu.packing import (  # noqa: E402
 from specbatch_kernels.cpu.pool import Isa  # noqa: E402
 
 from tests.kernels.isas import ISAS  # noqa: E402
-from tests.kernels.matrices import KINDS, random_source, run  # noqa: E402
+from tests.kernels.matrices import FORMATS, KINDS, random_source, run  # noqa: E402
 
 GGUF_TYPES = {"q4_0": 2, "q4_1": 3, "q8_0": 8}
 NAN = float("nan")
@@ -72,17 +74,17 @@ def largest_terms(x: torch.Tensor, matrix: PackedMatrix) -> float:
 
 @st.composite
 def layers(draw: st.DrawFn) -> tuple[PackedMatrix, torch.Tensor]:
-    kind = draw(st.sampled_from(KINDS))
+    kind, inputs = draw(st.sampled_from(FORMATS))
     cols = draw(st.sampled_from([1, 7, 64, 300] if kind == "f32" else [32, 64, 288, 320, 576]))
     rows = draw(st.sampled_from([1, 3, 8, 16, 17, 40, 100]))
     seed = draw(st.integers(0, 99))
     if draw(st.booleans()):
         matrix = pack_gated(
-            random_source(kind, rows, cols, seed), random_source(kind, rows, cols, seed + 1), kind
+            random_source(kind, rows, cols, seed), random_source(kind, rows, cols, seed + 1), kind, inputs
         )
     else:
         bias = torch.randn(rows) if draw(st.booleans()) else None
-        matrix = pack(random_source(kind, rows, cols, seed), kind, bias)
+        matrix = pack(random_source(kind, rows, cols, seed), kind, bias, inputs)
     tokens = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 19, 64, 97, 110]))
     return matrix, torch.randn(tokens, cols, generator=torch.Generator().manual_seed(seed))
 
@@ -130,9 +132,10 @@ def test_row_does_not_depend_on_its_batch_or_threads(
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_every_batch_size_gives_the_same_bits(isa: Isa) -> None:
+@pytest.mark.parametrize("inputs", ["float32", "int8"])
+def test_every_batch_size_gives_the_same_bits(isa: Isa, inputs: Activations) -> None:
     x = torch.randn(110, 576, generator=torch.Generator().manual_seed(5))
-    matrix = pack(random_source("q4_1", 48, 576), "q4_1")
+    matrix = pack(random_source("q4_1", 48, 576), "q4_1", activations=inputs)
     with ThreadPool(2, isa=isa) as pool:
         whole = run(x, matrix, pool)
         for tokens in range(1, 66):
@@ -166,12 +169,49 @@ def test_packer_holds_matrices_apart() -> None:
     assert all(torch.equal(a.data, b.data) for a, b in zip(alone, together, strict=True))
 
 
-def test_nan_input_reaches_its_row_only() -> None:
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("kind", "inputs"), FORMATS)
+@pytest.mark.parametrize("poison", [NAN, float("inf"), -float("inf")])
+def test_input_that_is_no_number_reaches_its_row_only(
+    isa: Isa, kind: WeightType, inputs: Activations, poison: float
+) -> None:
     x = torch.randn(9, 64)
-    x[4, 10] = NAN
-    with ThreadPool(2) as pool:
-        out = run(x, pack(random_source("q4_0", 40, 64), "q4_0"), pool)
-    assert out.isnan().all(dim=1).tolist() == [i == 4 for i in range(9)]
+    x[4, 10] = poison
+    with ThreadPool(2, isa=isa) as pool:
+        out = run(x, pack(random_source(kind, 40, 64), kind, activations=inputs), pool)
+    assert (~out.isfinite()).all(dim=1).tolist() == [i == 4 for i in range(9)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(layers(), st.sampled_from(ISAS), st.floats(-40, 18))
+def test_rounded_inputs_are_off_by_half_a_step(
+    case: tuple[PackedMatrix, torch.Tensor], isa: Isa, exponent: float
+) -> None:
+    """No output is farther from that of the inputs as they are than all its inputs half a step away."""
+    matrix, x = replace(case[0], bias=None), case[1] * 10.0**exponent
+    if matrix.gated or matrix.activations == "float32":
+        return
+    largest = x.double().abs().reshape(len(x), -1, 32).amax(-1)
+    steps = (largest / 127).repeat_interleave(32, dim=1)
+    rounding = steps / 2 @ unpack(matrix).double().abs().T
+    unrounded = reference(x, replace(matrix, activations="float32"))
+    with ThreadPool(2, isa=isa) as pool:
+        found = run(x, matrix, pool)
+    leeway = 1e-5 * largest_terms(x, matrix) + 1e-28
+    assert bool(((found.double() - unrounded).abs() <= rounding * 1.001 + leeway).all())
+
+
+@pytest.mark.parametrize("kind", ["q4_0", "q4_1", "q8_0"])
+def test_rounded_inputs_are_multiplied_exactly_within_a_block(kind: WeightType) -> None:
+    """The largest quants that there are: what would overflow 16 bits, were they added up in them."""
+    source = random_source(kind, 16, 32)
+    source[:, -32 if kind == "q8_0" else -16 :] = 0x80 if kind == "q8_0" else 0xFF
+    matrix = pack(source, kind, activations="int8")
+    for sign in (1.0, -1.0):
+        x = torch.full((6, 32), sign * 127.0)
+        for isa in ISAS:
+            with ThreadPool(1, isa=isa) as pool:
+                assert_close(run(x, matrix, pool), reference(x, matrix))
 
 
 def test_no_tokens_is_no_work() -> None:

@@ -10,6 +10,7 @@ if not cpu.available():
     pytest.skip(cpu.unavailable_reason(), allow_module_level=True)
 
 from specbatch_kernels.cpu import (  # noqa: E402
+    Activations,
     AttentionKeys,
     KvCache,
     PackedMatrix,
@@ -26,7 +27,7 @@ from specbatch_kernels.cpu.packing import WeightType  # noqa: E402
 
 from tests.kernels import decoders, draft_heads  # noqa: E402
 from tests.kernels.isas import ISAS  # noqa: E402
-from tests.kernels.matrices import KINDS, NAN, random_source  # noqa: E402
+from tests.kernels.matrices import FORMATS, KINDS, NAN, random_source  # noqa: E402
 
 if "avx512" not in ISAS:
     pytest.skip("this processor has no AVX-512", allow_module_level=True)
@@ -40,14 +41,17 @@ def bits(x: torch.Tensor) -> torch.Tensor:
     return x.contiguous().view(torch.int32)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "inputs"), FORMATS)
 @pytest.mark.parametrize(("rows", "cols"), SHAPES)
-def test_linear_layers_are_equal_to_the_bit(kind: WeightType, rows: int, cols: int) -> None:
+def test_linear_layers_are_equal_to_the_bit(
+    kind: WeightType, inputs: Activations, rows: int, cols: int
+) -> None:
     g = torch.Generator().manual_seed(rows)
     bias = torch.randn(rows, generator=g)
-    plain = pack(random_source(kind, rows, cols), kind)
-    biased = pack(random_source(kind, rows, cols, 1), kind, bias)
-    gated = pack_gated(random_source(kind, rows, cols, 2), random_source(kind, rows, cols, 3), kind)
+    sources = [random_source(kind, rows, cols, seed) for seed in range(4)]
+    plain = pack(sources[0], kind, activations=inputs)
+    biased = pack(sources[1], kind, bias, inputs)
+    gated = pack_gated(sources[2], sources[3], kind, inputs)
     norm = RmsNorm(torch.rand(cols, generator=g) + 0.5, 1e-5)
     with ThreadPool(2, isa="avx2") as narrow, ThreadPool(2, isa="avx512") as wide:
 
@@ -98,10 +102,10 @@ def test_attention_is_equal_to_the_bit(dim: int) -> None:
     assert torch.equal(bits(outs[0]), bits(outs[1]))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "inputs"), FORMATS)
 @pytest.mark.parametrize("qwen", [False, True])
-def test_decoder_passes_are_equal_to_the_bit(kind: WeightType, qwen: bool) -> None:
-    decoder = decoders.make_decoder(kind, qwen=qwen)
+def test_decoder_passes_are_equal_to_the_bit(kind: WeightType, inputs: Activations, qwen: bool) -> None:
+    decoder = decoders.make_decoder(kind, inputs, qwen=qwen)
     caches = [decoders.make_cache() for _ in range(2)]
     with ThreadPool(2, isa="avx2") as narrow, ThreadPool(2, isa="avx512") as wide:
         for rows in ([(0, 0, 11), (2, 0, 30)], [(0, 11, 1), (2, 30, 4)], [(0, 12, 1)]):
@@ -118,11 +122,11 @@ def test_decoder_passes_are_equal_to_the_bit(kind: WeightType, qwen: bool) -> No
     assert torch.equal(bits(caches[0].v), bits(caches[1].v))
 
 
-@pytest.mark.parametrize(("kind", "form"), draft_heads.KINDS)
+@pytest.mark.parametrize("which", draft_heads.FORMS)
 @pytest.mark.parametrize("deeper", [False, True])
 @pytest.mark.parametrize("heat", [0.0, 0.8])
-def test_draft_passes_are_equal_to_the_bit(kind: WeightType, form: str, deeper: bool, heat: float) -> None:
-    head = draft_heads.make_head(kind, form)
+def test_draft_passes_are_equal_to_the_bit(which: draft_heads.Form, deeper: bool, heat: float) -> None:
+    head = draft_heads.make_head(*which)
     for rows in ([(0, 0, 1)], [(0, 0, 7), (1, 0, 2), (3, 0, 1)], [(0, 0, 20), (2, 0, 17)]):
         batch = draft_heads.make_batch(rows, deeper=deeper)
         caches = [draft_heads.make_cache() for _ in range(2)]

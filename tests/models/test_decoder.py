@@ -126,7 +126,9 @@ def test_default_model_has_the_logits_of_transformers(network: Any) -> None:
 def test_default_model_writes_the_greedy_text_of_transformers_on_50_prompts(network: Any) -> None:
     """Each token is the one that transformers finds likeliest behind the same text: by induction, its own."""
     files = resolve_model("smollm2-135m", report=lambda _: None)
-    job = JobConfig(input=("memory",), kv_memory=2**27, max_rows_in_flight=50, policy="off")
+    job = JobConfig(
+        input=("memory",), kv_memory=2**27, max_rows_in_flight=50, policy="off", activations="float32"
+    )
     engine = open_engine(job, files, open_encoder(job, files.directory))
     column = pq.read_table(SAMPLE, columns=["prompt"])["prompt"].to_pylist()
     words = [text.split() for text in column if text is not None]

@@ -45,7 +45,7 @@ def executors(directory: Path, kind: QuantizedKind | None = None) -> tuple[Execu
     files = resolve_model(str(directory), report=lambda _: None)
     config = ModelConfig.from_directory(files.directory)
     shape = (config.num_layers, 64, config.num_kv_heads, config.head_dim)
-    packed = build_packed(config, load_stored(files, config, kind))
+    packed = build_packed(config, load_stored(files, config, kind), activations="float32")
     compiled = CompiledExecutor(packed, KVStore.zeros(shape, PAGE, torch.float32, CPU), ThreadPool(2))
     weights = load_weights(files, config, kind)
     decoder = build_decoder(config, weights, PackedLinear, torch.float32, CPU)

@@ -28,6 +28,7 @@ from specbatch_kernels.cpu.memory import advise_large_pages
 from specbatch_kernels.cpu.native import KernelsUnavailableError, available, unavailable_reason
 from specbatch_kernels.cpu.norm import RmsNorm, rms_norm, rms_norm_reference
 from specbatch_kernels.cpu.packing import (
+    Activations,
     PackedMatrix,
     Packer,
     WeightType,
@@ -42,6 +43,7 @@ from specbatch_kernels.cpu.sampling import SamplingRow, sample, sample_reference
 
 __all__ = [
     "NOT_DRAFTED",
+    "Activations",
     "AttentionKeys",
     "ChainLevels",
     "DecoderBatch",

@@ -11,8 +11,8 @@ class _Decoder:
 class _Head:
     """Opaque handle of a draft head; it does not keep the tensors alive."""
 
-# Type, data, bias, rows, cols.
-_Matrix = tuple[int, int, int, int, int]
+# Type, data, bias, rows, cols, inputs rounded to eight bits.
+_Matrix = tuple[int, int, int, int, int, bool]
 
 def best_isa() -> str: ...
 def pool_new(workers: int, cores: Sequence[int] | None, spin_us: int, isa: str, /) -> _Pool: ...

@@ -18,7 +18,7 @@ from specbatch_kernels.cpu.attention import AttentionKeys, KvCache, paged_attent
 from specbatch_kernels.cpu.linear import gated_linear_reference, linear_reference
 from specbatch_kernels.cpu.lookup import lookup_reference
 from specbatch_kernels.cpu.norm import RmsNorm
-from specbatch_kernels.cpu.packing import PackedMatrix, native_matrix
+from specbatch_kernels.cpu.packing import Activations, PackedMatrix, native_matrix
 from specbatch_kernels.cpu.pool import ThreadPool
 from specbatch_kernels.cpu.rotary import Placement, Rotary, rotate_and_store_reference
 
@@ -120,6 +120,13 @@ class PackedDecoder:
             sizes,
             parts.eps,
         )
+
+    @property
+    def activations(self) -> Activations:
+        """``"int8"`` where any matrix has its inputs rounded."""
+        matrices = [m for layer in self.layers for m in (layer.qkv, layer.output, layer.gate_up, layer.down)]
+        rounded = any(matrix.activations == "int8" for matrix in (*matrices, self.parts.head))
+        return "int8" if rounded else "float32"
 
     @property
     def handle(self) -> _types._Decoder:

@@ -17,6 +17,7 @@ from specbatch_kernels.cpu import native
 from specbatch_kernels.cpu.attention import AttentionKeys, KvCache, paged_attention_reference
 from specbatch_kernels.cpu.draft_batch import NOT_DRAFTED, ChainLevels, DraftBatch, DraftOutputs
 from specbatch_kernels.cpu.draft_head import DenseHead, HeadParts, PackedHead
+from specbatch_kernels.cpu.linear import round_inputs
 from specbatch_kernels.cpu.norm import RmsNorm, rms_norm_reference
 from specbatch_kernels.cpu.pool import ThreadPool
 from specbatch_kernels.cpu.rotary import Placement, Rotary, rotate_and_store_reference
@@ -192,20 +193,21 @@ def _dense(head: DenseHead, batch: DraftBatch, cache: KvCache, outputs: DraftOut
     normed = _norm(x, parts.hidden_norm, parts)
     x = normed if parts.norm_residual else x
     x = x + _attend(head, torch.cat((embedded, normed), dim=1), batch, cache)
-    gate, up = _times(_norm(x, parts.mlp_norm, parts), head.gate_up).chunk(2, dim=-1)
-    x = x + _times(silu(gate) * up, head.down)
+    gate, up = _times(head, _norm(x, parts.mlp_norm, parts), head.gate_up).chunk(2, dim=-1)
+    x = x + _times(head, silu(gate) * up, head.down)
     last = x[batch.wanted]
     normed = _norm(last, parts.final_norm, parts)
     outputs.states.copy_(normed if parts.norm_output else last)
-    logits = _times(normed, head.lm_head)
+    logits = _times(head, normed, head.lm_head)
     if outputs.logits is not None:
         outputs.logits.copy_(logits)
     for i, row in enumerate(logits.double()):
         _choose(row, parts.target_ids, outputs, i)
 
 
-def _times(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return x @ weight.to(x.dtype).T
+def _times(head: DenseHead, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    inputs = x if head.activations == "float32" else round_inputs(x)
+    return inputs @ weight.to(x.dtype).T
 
 
 def _norm(x: torch.Tensor, weight: torch.Tensor, parts: HeadParts) -> torch.Tensor:
@@ -227,18 +229,18 @@ def _states(head: DenseHead, batch: DraftBatch, dtype: torch.dtype) -> torch.Ten
     features = features.flatten(1)
     if parts.joint_norm is not None:
         features = _norm(features, parts.joint_norm, parts)
-    return _times(features, head.fc)
+    return _times(head, features, head.fc)
 
 
 def _attend(head: DenseHead, pair: torch.Tensor, batch: DraftBatch, cache: KvCache) -> torch.Tensor:
     """Stores keys and values; [T, 2 d] → [T, d]."""
     parts, dim = head.parts, cache.k.shape[2]
-    heads = _times(pair, head.qkv).view(len(pair), -1, dim)
+    heads = _times(head, pair, head.qkv).view(len(pair), -1, dim)
     rotate_and_store_reference(heads, Rotary(parts.rotary), batch.placement, cache, None)
     queries = heads[:, : parts.num_heads].contiguous()
     mixed = torch.empty_like(queries)
     paged_attention_reference(queries, cache, batch.keys, dim**-0.5, mixed, None)
-    return _times(mixed.flatten(1), head.output)
+    return _times(head, mixed.flatten(1), head.output)
 
 
 def _choose(logits: torch.Tensor, target_ids: torch.Tensor, outputs: DraftOutputs, i: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from specbatch_kernels.cpu import native
-from specbatch_kernels.cpu.packing import PackedMatrix, native_matrix, unpack
+from specbatch_kernels.cpu.packing import Activations, PackedMatrix, native_matrix, unpack
 
 if TYPE_CHECKING:
     from specbatch_kernels.cpu import _native as _types
@@ -184,6 +184,7 @@ class DenseHead:
         down: [d, intermediate].
         lm_head: [draft vocabulary, d].
         parts: The rest of the head.
+        activations: What all inputs are multiplied as.
     """
 
     embedding: torch.Tensor
@@ -194,6 +195,7 @@ class DenseHead:
     down: torch.Tensor
     lm_head: torch.Tensor
     parts: HeadParts
+    activations: Activations = "float32"
 
     @classmethod
     def unpacked(cls, head: PackedHead) -> DenseHead:
@@ -208,4 +210,5 @@ class DenseHead:
             down=unpack(m.down),
             lm_head=unpack(m.lm_head),
             parts=head.parts,
+            activations=m.fc.activations,
         )

@@ -12,6 +12,8 @@ from specbatch_kernels.cpu import native
 from specbatch_kernels.cpu.memory import WeightArena
 
 WeightType = Literal["f32", "q4_0", "q4_1", "q8_0"]
+Activations = Literal["float32", "int8"]
+"""What the inputs of quantised weights are multiplied as; float32 weights always meet float32 inputs."""
 
 TILE: Final = 16
 """Output rows that are packed together."""
@@ -35,6 +37,7 @@ class PackedMatrix:
         kind: How the weights are stored.
         bias: float32 [rows], or None.
         gated: Made by :func:`pack_gated`: gate and up rows alternate in groups of eight.
+        activations: What its inputs are multiplied as.
     """
 
     data: torch.Tensor
@@ -43,6 +46,7 @@ class PackedMatrix:
     kind: WeightType
     bias: torch.Tensor | None = None
     gated: bool = False
+    activations: Activations = "float32"
 
 
 def source_row_bytes(kind: WeightType, cols: int) -> int:
@@ -66,10 +70,12 @@ class Packer:
 
     Args:
         chunk_bytes: Memory taken from the system at a time; used only as far as it is written to.
+        activations: What the inputs of quantised matrices are multiplied as.
     """
 
-    def __init__(self, chunk_bytes: int = 64 << 20) -> None:
+    def __init__(self, chunk_bytes: int = 64 << 20, activations: Activations = "float32") -> None:
         native.require()
+        self._activations = activations
         self._arena = WeightArena(chunk_bytes)
         self._waiting: list[tuple[int, int, int, int, int]] = []
         self._needed: list[object] = []
@@ -94,7 +100,7 @@ class Packer:
         addresses = torch.zeros(-(-rows // TILE) * TILE, dtype=torch.int64)
         addresses[:rows] = found
         data, cols = self._add(sources, kind, addresses)
-        return PackedMatrix(data, rows, cols, kind, bias)
+        return PackedMatrix(data, rows, cols, kind, bias, activations=self._inputs_of(kind))
 
     def gated(self, gate: torch.Tensor, up: torch.Tensor, kind: WeightType) -> PackedMatrix:
         """The two matrices of a gated MLP for :func:`gated_linear`; arguments as in :meth:`stacked`.
@@ -111,7 +117,7 @@ class Packer:
         both[1, :half] = _row_addresses(up, kind, gate.shape[1])
         addresses = both.reshape(2, groups, TILE // 2).transpose(0, 1).flatten().contiguous()
         data, cols = self._add([gate, up], kind, addresses)
-        return PackedMatrix(data, 2 * half, cols, kind, gated=True)
+        return PackedMatrix(data, 2 * half, cols, kind, gated=True, activations=self._inputs_of(kind))
 
     def run(self) -> None:
         """Pack what was given since the last time."""
@@ -119,6 +125,9 @@ class Packer:
 
         _native.pack(self._waiting)
         self._waiting, self._needed = [], []
+
+    def _inputs_of(self, kind: WeightType) -> Activations:
+        return "float32" if kind == "f32" else self._activations
 
     def _add(
         self, sources: Sequence[torch.Tensor], kind: WeightType, addresses: torch.Tensor
@@ -133,17 +142,24 @@ class Packer:
         return data, cols
 
 
-def pack(source: torch.Tensor, kind: WeightType, bias: torch.Tensor | None = None) -> PackedMatrix:
-    """One matrix, packed at once; arguments and errors as in :meth:`Packer.stacked`."""
-    packer = Packer(0)
+def pack(
+    source: torch.Tensor,
+    kind: WeightType,
+    bias: torch.Tensor | None = None,
+    activations: Activations = "float32",
+) -> PackedMatrix:
+    """One matrix, packed at once; arguments and errors as for :class:`Packer` and :meth:`Packer.stacked`."""
+    packer = Packer(0, activations)
     matrix = packer.stacked([source], kind, bias)
     packer.run()
     return matrix
 
 
-def pack_gated(gate: torch.Tensor, up: torch.Tensor, kind: WeightType) -> PackedMatrix:
-    """One gated MLP's matrices, packed at once; arguments and errors as in :meth:`Packer.gated`."""
-    packer = Packer(0)
+def pack_gated(
+    gate: torch.Tensor, up: torch.Tensor, kind: WeightType, activations: Activations = "float32"
+) -> PackedMatrix:
+    """One gated MLP's matrices, packed at once; arguments and errors as for :class:`Packer`."""
+    packer = Packer(0, activations)
     matrix = packer.gated(gate, up, kind)
     packer.run()
     return matrix
@@ -199,7 +215,8 @@ def _unpack_blocks(matrix: PackedMatrix) -> torch.Tensor:
     return weights.transpose(1, 2).flatten(2)
 
 
-def native_matrix(matrix: PackedMatrix) -> tuple[int, int, int, int, int]:
-    """The matrix as the extension takes it: type, data, bias (0 for none), rows, cols."""
+def native_matrix(matrix: PackedMatrix) -> tuple[int, int, int, int, int, bool]:
+    """The matrix as the extension takes it: type, data, bias (0 for none), rows, cols, inputs rounded."""
     bias = 0 if matrix.bias is None else matrix.bias.data_ptr()
-    return _TYPES[matrix.kind], matrix.data.data_ptr(), bias, matrix.rows, matrix.cols
+    rounded = matrix.activations == "int8"
+    return _TYPES[matrix.kind], matrix.data.data_ptr(), bias, matrix.rows, matrix.cols, rounded

@@ -18,9 +18,9 @@ typedef struct {
 #define SB_DECODER_CAPSULE "specbatch_kernels.cpu.decoder"
 #define SB_HEAD_CAPSULE "specbatch_kernels.cpu.head"
 
-/* A packed matrix as Python passes it: type, data, bias, rows, cols. */
-#define SB_MATRIX_FORMAT "(iKKLL)"
-#define SB_MATRIX_FIELDS(m) &(m)->type, &(m)->data, &(m)->bias, &(m)->rows, &(m)->cols
+/* A packed matrix as Python passes it: type, data, bias, rows, cols, int8. */
+#define SB_MATRIX_FORMAT "(iKKLLp)"
+#define SB_MATRIX_FIELDS(m) &(m)->type, &(m)->data, &(m)->bias, &(m)->rows, &(m)->cols, &(m)->int8
 _Static_assert(sizeof(sb_type) == sizeof(int) && sizeof(void *) == sizeof(unsigned long long) &&
                    sizeof(int64_t) == sizeof(long long),
                "arguments are parsed straight into these types");

@@ -1,4 +1,4 @@
-/* The kernels for processors with AVX-512 (F, BW, VL and DQ). */
+/* The kernels for processors with AVX-512 (F, BW, VL, DQ and VNNI). */
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -6,10 +6,10 @@
 #include "kernels.h"
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c"))),              \
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c"))),              \
                              apply_to = function)
 #else
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")
 #endif
 
 #define SB_AVX2

@@ -9,6 +9,7 @@
 #include "kernels.h"
 #include "linear_direct.h"
 #include "linear_inputs.h"
+#include "linear_int8.h"
 #include "linear_panel.h"
 
 static void run_tiles(const sb_linear *l, const float *inputs, int64_t tile, int64_t end, float *scratch) {
@@ -25,14 +26,24 @@ static size_t linear_scratch(int64_t cols) {
 
 /* Work is claimed in chunks of even numbers of tiles, several per worker: workers that the system
  * slows down claim fewer. */
+static int claim_tiles(const sb_linear *l, sb_pool *pool, int64_t *tile, int64_t *end) {
+    int64_t tiles = sb_tiles(l->matrix.rows), chunk = tiles / (sb_pool_workers(pool) * 8) / 2 * 2;
+    if (chunk < 2) chunk = 2;
+    *tile = sb_pool_ticket(pool) * chunk;
+    *end = *tile + chunk < tiles ? *tile + chunk : tiles;
+    return *tile < tiles;
+}
+
 static void linear(const sb_linear *l, sb_pool *pool, int worker) {
     if (l->tokens == 0) return;
     float *scratch = sb_pool_scratch(pool, worker);
-    const float *inputs = prepare_inputs(l, pool, scratch + PANEL_FLOATS);
-    int64_t tiles = sb_tiles(l->matrix.rows), chunk = tiles / (sb_pool_workers(pool) * 8) / 2 * 2;
-    if (chunk < 2) chunk = 2;
-    for (int64_t tile; (tile = sb_pool_ticket(pool) * chunk) < tiles;)
-        run_tiles(l, inputs, tile, tile + chunk < tiles ? tile + chunk : tiles, scratch);
+    if (l->matrix.int8) {
+        const sb_input_block *inputs = prepare_int8(l, pool, scratch + PANEL_FLOATS);
+        for (int64_t tile, end; claim_tiles(l, pool, &tile, &end);) run_int8_tiles(l, inputs, tile, end);
+    } else {
+        const float *inputs = prepare_inputs(l, pool, scratch + PANEL_FLOATS);
+        for (int64_t tile, end; claim_tiles(l, pool, &tile, &end);) run_tiles(l, inputs, tile, end, scratch);
+    }
 }
 
 #endif

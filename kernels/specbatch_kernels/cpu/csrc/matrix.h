@@ -27,6 +27,7 @@ typedef struct {
     const float *bias; /* [rows], or NULL */
     int64_t rows, cols;
     sb_type type;
+    int int8; /* inputs are rounded to eight bits before they are multiplied */
 } sb_matrix;
 
 static inline int64_t sb_tiles(int64_t rows) { return (rows + SB_TILE - 1) / SB_TILE; }
