@@ -10,6 +10,7 @@ import numpy as np
 
 from specbatch.draft.base import TreeShape
 from specbatch.hardware.cost import Costs
+from specbatch.policy.asking import Asking
 from specbatch.policy.base import StepView, bounded, view_of
 from specbatch.policy.candidates import CandidateTable
 from specbatch.policy.costed import LEAST_GAIN, CostedPolicy, Instruments, joule_prices, prices
@@ -29,9 +30,6 @@ from specbatch.work import Work
 
 _FIRST = 4
 """Steps after which the first choice for promises of a run is weighed again."""
-
-_FREE_EVERY, _FREE_SELDOM = 4, 16
-"""Of so many steps one asks for free drafts of rows that had no use for the last one, or for any lately."""
 
 _SAMPLED = 4
 """Of so many steps one is learnt from when a few drafts have been seen."""
@@ -66,8 +64,8 @@ class AutoPolicy(CostedPolicy):
         self._lucky: frozenset[Row] = frozenset()  # rows whose last draft had something worth verifying
         self._probes = Probes(free_levels)
         self._review = Review()
-        self._steps = self._asked = 0
-        self._ask_every = _FREE_EVERY
+        self._steps = 0
+        self._asking = Asking()
 
     @property
     def mode(self) -> str:
@@ -153,9 +151,7 @@ class AutoPolicy(CostedPolicy):
             until = self._review.found(self._steps, self._forecast.total, found.choice, view.rows)
             self._standing = self._calm = standing_of(found, view.rows, until)
         shape, gaining = self._standing.choice.shape, self._standing.gaining
-        asking = self._steps >= self._asked + self._ask_every
-        if asking:
-            self._asked = self._steps
+        asking = self._asking.is_due(self._steps)
         shapes: list[TreeShape | None] = []
         for row in view.rows:
             own = self._stopping.of(shape, row) if shape is not None and row in gaining else None
@@ -168,7 +164,9 @@ class AutoPolicy(CostedPolicy):
         """What promises need, and what pays."""
         chosen = super().select(view, drafts, shapes)
         self._lucky = frozenset(row for row, tree in zip(drafts.rows, chosen, strict=True) if tree.size)
-        self._ask_every = _FREE_EVERY if self._lucky else min(2 * self._ask_every, _FREE_SELDOM)
+        if any(shape.free for shape in shapes):
+            decided = next(iter(self._decisions.values()), None)
+            self._asking.found(decided.gain if decided is not None and self._lucky else 0.0)
         return chosen
 
     def learn(self, drafts: Drafts, conditional: Floats, shapes: Sequence[TreeShape]) -> None:
