@@ -186,6 +186,8 @@ class Loop:
         self._speculator.learn(work, verdicts)
         if self._costs is not None and self._speculator.spent is not None:
             self._costs.observe_draft(self._speculator.spent, self._speculator.draft_s)
+        if self._costs is not None and self._speculator.asking_s is not None:
+            self._costs.observe_asking(self._speculator.asking_s)
 
     def _draw(self, row: Row, path: tuple[int, ...]) -> Draw:
         """How the token behind the row's committed ones and these is chosen."""

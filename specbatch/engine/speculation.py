@@ -38,6 +38,8 @@ class Speculator:
     Attributes:
         spent: Rows, width and levels of this step's drafts that took passes of a draft model; ``None``
             without any, and where one took in much text first, such as a prompt.
+        asking_s: Seconds that this step's drafts took with their selection; ``None`` without any, and where
+            one took a pass of a draft model.
         draft_s: Seconds that the drafter took for all of this step's drafts.
         allowed: Drafted tokens that a power cap leaves to the step; ``None`` without one.
         drafted: Tokens drafted in this step for each row that drafted.
@@ -59,6 +61,7 @@ class Speculator:
         self._budget, self._ledger, self._calibration, self._clock = budget, ledger, calibration, clock
         self._drafts: Drafts | None = None
         self.spent: tuple[int, int, int] | None = None
+        self.asking_s: float | None = None
         self.draft_s = self.select_s = 0.0
         self.allowed: int | None = None
         self.drafted: dict[Row, int] = {}
@@ -82,7 +85,7 @@ class Speculator:
         Returns:
             A tree or nothing for each item.
         """
-        self._drafts = self.spent = None
+        self._drafts = self.spent = self.asking_s = None
         self.draft_s, self.fallback, self.drafted, self.paid = 0.0, "", {}, {}
         trees: list[TokenTree | None] = [None] * len(work)
         budget = self._budget if self.allowed is None else min(self._budget, self.allowed)
@@ -105,11 +108,13 @@ class Speculator:
         faults = sum(self.drafter.faults.values())
         shapes = [shape for _, shape in drafting]
         requests = [DraftRequest(work[i].row, shape, stream_of(work[i].row)) for i, shape in drafting]
+        asked_at = self._clock()
         self._drafts = self._proposed(requests)
         if sum(self.drafter.faults.values()) > faults:
             self.fallback = "drafter failed"
         with Timed(self, "select_s"):
             chosen = self.policy.select(view, self._drafts, shapes)
+        self.asking_s = None if self.paid else self._clock() - asked_at
         for (i, _), tree in zip(drafting, within_budget(chosen, budget), strict=True):
             trees[i] = tree if tree.size else None
         return trees

@@ -27,13 +27,15 @@ class CorrectedCosts:
         verify: Corrector of target passes.
         draft: Corrector of drafts, beside that of passes.
         around_s: Seconds that steps take besides, the median of the last ones.
+        asking_s: Seconds that drafts take which need no pass, the median of the last steps with some.
     """
 
     def __init__(self, table: CostTable) -> None:
         self.table = table
         self.verify, self.draft = StepCorrector(), StepCorrector()
-        self.around_s = 0.0
+        self.around_s = self.asking_s = 0.0
         self._around: deque[float] = deque(maxlen=WINDOW)
+        self._asking: deque[float] = deque(maxlen=WINDOW)
 
     @property
     def drift(self) -> str:
@@ -63,6 +65,11 @@ class CorrectedCosts:
         """Learn from a step what it took besides its pass and its drafts."""
         self._around.append(seconds)
         self.around_s = statistics.median(self._around)
+
+    def observe_asking(self, seconds: float) -> None:
+        """Learn from a step what it took to look drafts up and to weigh them, without any pass."""
+        self._asking.append(seconds)
+        self.asking_s = statistics.median(self._asking)
 
     def verify_s(self, tokens: int, context: float, rows: int | None = None) -> float:
         """See :meth:`CostTable.verify_s`."""

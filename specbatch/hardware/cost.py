@@ -32,6 +32,11 @@ class Costs(Protocol):
         """Seconds that a step takes besides its pass and its drafts."""
         ...
 
+    @property
+    def asking_s(self) -> float:
+        """Seconds of a step that drafts take which need no pass: to look them up and to weigh them."""
+        ...
+
     def verify_s(self, tokens: int, context: float, rows: int | None = None) -> float:
         """Seconds of a target pass."""
         ...
@@ -113,6 +118,11 @@ class CostTable:
     @property
     def around_s(self) -> float:
         """Nothing: that is for a run to tell."""
+        return 0.0
+
+    @property
+    def asking_s(self) -> float:
+        """Nothing, as well."""
         return 0.0
 
     def verify_s(self, tokens: int, context: float, rows: int | None = None) -> float:

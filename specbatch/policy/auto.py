@@ -151,14 +151,20 @@ class AutoPolicy(CostedPolicy):
             until = self._review.found(self._steps, self._forecast.total, found.choice, view.rows)
             self._standing = self._calm = standing_of(found, view.rows, until)
         shape, gaining = self._standing.choice.shape, self._standing.gaining
-        asking = self._asking.is_due(self._steps)
+        asking = self._asking.is_due(self._steps, self._asking_share(view, costs))
         shapes: list[TreeShape | None] = []
         for row in view.rows:
             own = self._stopping.of(shape, row) if shape is not None and row in gaining else None
-            if own is None and (asking or row in gaining or row in self._lucky):
+            if own is None and (asking or row in gaining):
                 own = self._own_free(row)
             shapes.append(own)
         return self._probes.among(shapes, view, costs, self._forecast.seen, self._hurried)
+
+    def _asking_share(self, view: StepView, costs: Costs) -> float:
+        """What asking for free drafts takes, as a share of a step without."""
+        rows = len(view.rows)
+        context = sum(row.committed for row in view.rows) / rows
+        return costs.asking_s / (costs.around_s + costs.verify_s(rows, context, rows))
 
     def select(self, view: StepView, drafts: Drafts, shapes: Sequence[TreeShape]) -> list[TokenTree]:
         """What promises need, and what pays."""
