@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from specbatch.policy.asking import Asking
 
 
 def asked(asking: Asking, steps: range, price: float, gain: float, every: int = 1) -> list[int]:
     """Steps that ask, where one in ``every`` of those gains something."""
-    found = []
+    found: list[int] = []
     for step in steps:
         if asking.is_due(step, price):
             asking.found(gain if len(found) % every == 0 else 0.0)
@@ -21,7 +23,7 @@ def test_every_step_asks_while_the_mean_gain_is_worth_the_price() -> None:
 
 def test_what_never_pays_is_asked_for_ever_more_seldom_and_never_given_up() -> None:
     steps = asked(Asking(), range(1, 401), price=0.04, gain=0.0)
-    gaps = [b - a for a, b in zip(steps, steps[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(steps)]
     assert gaps[-10:] == [16] * 10
     assert gaps == sorted(gaps)
 
