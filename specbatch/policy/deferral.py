@@ -1,8 +1,9 @@
 """Who sits a step out so that others keep their promises: a shorter step is a faster one.
 
 A step costs every row in it time, and a row that is behind its promise cannot wait for tokens of rows
-that have all the time in the world. Such rows may sit out, the most relaxed first, as few of them as will
-do: what they miss they get later, when those in a hurry are ahead or done. Drafted tokens help too, and cost
+that have all the time in the world. Such rows may sit out, as few of them as will do: what they miss they get
+later, when those in a hurry are ahead or done. Of rows with time enough those rest that have least left to
+write, so that as many as possible are there to the end; the others follow, the most relaxed first. Drafted tokens help too, and cost
 time themselves: for every number of resting rows it is found out how many of them promises then need.
 """
 
@@ -34,6 +35,9 @@ for some steps and bad for others."""
 
 _ROUNDS = 4
 """More drafted tokens make the step longer, and a longer step needs more of them: so often."""
+
+_EASY = 4
+"""Steps that a row can miss and still keep its promises, from which it is as relaxed as one without any."""
 
 _NOTHING = 1e-6
 
@@ -84,7 +88,8 @@ def sit_out(seats: Seats, offers: Floats, length: Length) -> frozenset[int]:
         return frozenset()
     with_time = calm & (seats.slack_s > whole_s)
     relaxed = np.flatnonzero(seats.able & with_time)
-    keys = (relaxed, seats.turn[relaxed], seats.prefill[relaxed] > 0, -seats.slack_s[relaxed])
+    hardly = np.minimum(seats.slack_s[relaxed], _EASY * whole_s)
+    keys = (relaxed, seats.turn[relaxed], seats.prefill[relaxed] > 0, -hardly)
     order = relaxed[np.lexsort(keys)]
     shortest = float(_series(seats, np.flatnonzero(with_time), length)[-1])
     forlorn = seats.needs.lost | (_LUCK * offers[:, -1] < seats.needs.least_at(shortest) - _NOTHING)

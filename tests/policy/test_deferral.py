@@ -77,7 +77,7 @@ def test_as_few_rest_as_will_do(limit_s: float, count: int) -> None:
 
 def test_the_most_relaxed_rest_first_and_rows_that_write_before_prompts() -> None:
     """Prompts that wait would keep the batch small for longer than they cost time."""
-    seats = [Seat(5.0), Seat(), Seat(), Seat(prefill=10), Seat(50.0)]
+    seats = [Seat(1.0), Seat(), Seat(), Seat(prefill=10), Seat(2.0)]
     assert resting([tight(0.55), *seats]) == {2}
     assert resting([tight(0.3), *seats]) == {2, 3, 4}
     assert resting([tight(0.2), *seats]) == {2, 3, 4, 5}
@@ -85,6 +85,13 @@ def test_the_most_relaxed_rest_first_and_rows_that_write_before_prompts() -> Non
 
 def test_among_equals_the_lowest_turn_rests_first() -> None:
     seats = [Seat(turn=2), Seat(turn=1), Seat(turn=3)]
+    assert resting([tight(0.3), *seats]) == {2}
+    assert resting([tight(0.2), *seats]) == {2, 1}
+
+
+def test_a_promise_with_time_enough_is_as_relaxed_as_none() -> None:
+    """Whoever has least left to write rests: the others would be the last ones, in small steps."""
+    seats = [Seat(turn=2), Seat(50.0, turn=1), Seat(turn=3)]
     assert resting([tight(0.3), *seats]) == {2}
     assert resting([tight(0.2), *seats]) == {2, 1}
 
