@@ -3,8 +3,9 @@
 A step costs every row in it time, and a row that is behind its promise cannot wait for tokens of rows
 that have all the time in the world. Such rows may sit out, as few of them as will do: what they miss they get
 later, when those in a hurry are ahead or done. Of rows with time enough those rest that have least left to
-write, so that as many as possible are there to the end; the others follow, the most relaxed first. Drafted tokens help too, and cost
-time themselves: for every number of resting rows it is found out how many of them promises then need.
+write, so that as many as possible are there to the end; the others follow, the most relaxed first. Drafted
+tokens help too, and cost time themselves: for every number of resting rows it is found out how many of them
+promises then need.
 """
 
 from __future__ import annotations
