@@ -63,11 +63,11 @@ static inline int64_t sb_num_keys(const sb_attention_shape *s, int64_t token) {
 
 /* A record holds one query's result over some blocks: the maximum score, the sum of exponentials
  * relative to it, and from SB_RECORD_HEAD on the exponentially weighted sum of values. */
-#define SB_RECORD_HEAD 8
+#define SB_RECORD_HEAD 16
 
-/* Floats per record: values padded to whole vectors. */
+/* Floats per record: values padded to whole vectors of any instruction set. */
 static inline int64_t sb_record(const sb_attention_shape *s) {
-    return SB_RECORD_HEAD + (s->head_dim + 7) / 8 * 8;
+    return SB_RECORD_HEAD + (s->head_dim + 15) / 16 * 16;
 }
 
 /* Most tokens that share a tile. */

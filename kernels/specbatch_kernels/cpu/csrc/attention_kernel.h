@@ -82,14 +82,14 @@ static float *block_record(attention_worker *w, int64_t token, int64_t head, int
 }
 
 /* Appends a block to what was folded before it.  Both sides are rescaled to their joint maximum. */
-static void fold(float *restrict into, const float *restrict block, int64_t record) {
+static void fold(float *restrict into, const float *restrict block, int64_t dim) {
     float top = block[0] > into[0] ? block[0] : into[0];
     v8 scale = v8_exp((v8){into[0] - top, block[0] - top});
-    v8 old = v8_set1(scale[0]), new = v8_set1(scale[1]);
+    vt old = vt_set1(scale[0]), new = vt_set1(scale[1]);
     into[0] = top;
-    into[1] = (old * v8_set1(into[1]) + new * v8_set1(block[1]))[0];
-    for (int64_t d = SB_RECORD_HEAD; d < record; d += 8)
-        v8_store(into + d, v8_fma(new, v8_load(block + d), old * v8_load(into + d)));
+    into[1] = scale[0] * into[1] + scale[1] * block[1];
+    for (int64_t d = SB_RECORD_HEAD; d < SB_RECORD_HEAD + dim; d += VT_LANES)
+        vt_store(into + d, vt_fma(new, vt_load(block + d), old * vt_load(into + d)));
 }
 
 static void finish(const attention_worker *w, int64_t token, int64_t head, const float *folded) {
@@ -126,7 +126,7 @@ static void fold_block(attention_worker *w, int64_t tile_first, int64_t first, i
         if (block == 0)
             memcpy(into, w->work.record[i], (size_t)record * sizeof(float));
         else
-            fold(into, w->work.record[i], record);
+            fold(into, w->work.record[i], s->head_dim);
     }
 }
 
@@ -214,7 +214,7 @@ static void run_split_tiles(attention_worker *w, sb_pool *pool) {
         int64_t keys = sb_num_keys(&plan->shape, token);
         for (int64_t h = 0; h < heads; h++) {
             float *first = plan->partials + (token * heads + h) * blocks * record;
-            for (int64_t b = 1; b * SB_BLOCK < keys; b++) fold(first, first + b * record, record);
+            for (int64_t b = 1; b * SB_BLOCK < keys; b++) fold(first, first + b * record, plan->shape.head_dim);
             finish(w, token, h, first);
         }
     }
