@@ -35,10 +35,11 @@ typedef struct {
     int64_t rows, max_pages, page_size, slots, extras;
 } sb_attention_shape;
 
-/* Consecutive tokens of one row that share the loads of their first `shared` blocks. */
+/* Consecutive tokens of one row that share the loads of their first `common` keys.  A token with fewer keys sees
+ * the first of them; one with more goes on with keys of its own. */
 typedef struct {
     int32_t first, count;
-    int32_t shared;  /* blocks */
+    int32_t common;
     int32_t longest; /* token with the most keys */
     int32_t keys;    /* of that token */
 } sb_tile;

@@ -33,13 +33,16 @@ typedef struct {
     int64_t part, piece, slot; /* floats: fetched of the first slot left; per fetch; per slot */
 } fetcher;
 
+/* Floats per query for its scores: the last vector of scores may start at any key. */
+#define SCORE_ROW (SB_BLOCK + 16)
+
 /* One block of a tile and the working memory for it.  Queries are ordered by K/V head. */
 typedef struct {
     int64_t dim, kv_heads, slot; /* floats per head; heads; floats per slot */
     float scale;
     slot_list keys, values;
     fetcher next_keys, next_values; /* of the block that probably comes after */
-    float *scores;       /* [queries, SB_BLOCK] */
+    float *scores;       /* [queries, SCORE_ROW] */
     const float **query; /* [queries] */
     float **record;      /* [queries] */
     int *valid;          /* [queries] keys of the block the query attends to */
@@ -88,12 +91,12 @@ SB_INLINE void score_tile(const attention_work *w, int first, int64_t head, int 
     int64_t d = 0;
     for (; d + 8 <= w->dim; d += 8) score_step(sum, query, key, nq, d, d + 8);
     if (d < w->dim) score_step(sum, query, key, nq, d, w->dim);
-    SB_FOR(6, i, nq, add_lanes(w->scores + (first + i) * SB_BLOCK + j, sum + 4 * i);)
+    SB_FOR(6, i, nq, add_lanes(w->scores + (first + i) * SCORE_ROW + j, sum + 4 * i);)
 }
 
 /* The first group of a head fetches for all. */
 static void score_group(attention_work *w, int first, int count, int64_t head, int from, int to) {
-    int fetches = first == (int)head * w->head_queries;
+    int fetches = first % w->head_queries == 0;
     for (int j = from; j < to; j += SCORE_KEYS) {
         for (int i = 0; fetches && i < SCORE_KEYS; i++) fetch_piece(&w->next_keys);
         for (int i = 0; count == 6 && i < 6; i += SCORE_QUERIES) score_tile(w, first + i, head, j, SCORE_QUERIES);
@@ -133,7 +136,7 @@ SB_INLINE void value_tile(attention_work *w, int first, const float *values, int
                           const int nv, int64_t d, int64_t dim) {
     vt sum[SUMS];
     float *out[QUERY_GROUP];
-    const float *p = w->scores + first * SB_BLOCK;
+    const float *p = w->scores + first * SCORE_ROW;
     const int64_t *offsets = w->values.offsets;
     fetcher ahead = w->next_values;
     const int fetches = d == 0 && first % w->head_queries == 0; /* the first group of a head fetches for all */
@@ -146,7 +149,7 @@ SB_INLINE void value_tile(attention_work *w, int first, const float *values, int
         fetch_piece(&ahead);
         SB_FOR(4, k, nv, v[k] = load_values(row, d + VT_LANES * k, dim);)
         SB_FOR(6, i, nq, {
-            vt weight = vt_set1(p[i * SB_BLOCK + j]);
+            vt weight = vt_set1(p[i * SCORE_ROW + j]);
             SB_FOR(4, k, nv, sum[i * nv + k] = vt_fma(weight, v[k], sum[i * nv + k]);)
         })
     }
@@ -206,25 +209,28 @@ static int group_size(int left) {
 
 typedef void (*group_function)(attention_work *w, int first, int count, int64_t head, int from, int to);
 
-/* Runs `group` for all queries of all heads, chunk by chunk. */
-static void walk(attention_work *w, group_function group, int count) {
+/* Of the queries of each K/V head `queries` from number `first` on, with the keys [from, to). */
+typedef struct {
+    int first, queries, from, to;
+} work_part;
+
+/* Runs `group` for all heads, chunk by chunk. */
+static void walk(attention_work *w, group_function group, work_part part) {
     int size = chunk_keys(w);
-    for (int from = 0; from < count; from += size) {
+    for (int from = part.from; from < part.to; from += size) {
         for (int64_t head = 0; head < w->kv_heads; head++) {
-            int first = (int)head * w->head_queries;
-            for (int i = 0, n; i < w->head_queries; i += n) {
-                n = group_size(w->head_queries - i);
-                group(w, first + i, n, head, from, smallest(from + size, count));
+            int first = (int)head * w->head_queries + part.first;
+            for (int i = 0, n; i < part.queries; i += n) {
+                n = group_size(part.queries - i);
+                group(w, first + i, n, head, from, smallest(from + size, part.to));
             }
         }
     }
 }
 
-static void attend_block(attention_work *w) {
-    walk(w, score_group, w->keys.count);
+static void weigh_keys(attention_work *w) {
     for (int i = 0; i < (int)w->kv_heads * w->head_queries; i++)
-        if (w->valid[i]) exponentiate(w->scores + i * SB_BLOCK, w->valid[i], w->scale, w->record[i]);
-    walk(w, value_group, w->values.count);
+        if (w->valid[i]) exponentiate(w->scores + i * SCORE_ROW, w->valid[i], w->scale, w->record[i]);
 }
 
 #endif
