@@ -102,6 +102,57 @@ def test_attention_is_equal_to_the_bit(dim: int) -> None:
     assert torch.equal(bits(outs[0]), bits(outs[1]))
 
 
+def forked_keys(rows: list[tuple[int, int, bool]], g: torch.Generator) -> AttentionKeys:
+    """Keys of rows of (context, tokens, whether the tokens are a tree of extra positions)."""
+    token_row, context_len, extras, offsets = [], [], list[int](), [0]
+    for row, (context, tokens, tree) in enumerate(rows):
+        for token in range(tokens):
+            token_row.append(row)
+            context_len.append(context if tree else context + token)
+            extras += range(context + token % 3, context + token + 1, 3) if tree else []
+            offsets.append(len(extras))
+    return AttentionKeys(
+        page_table=torch.randperm(70 * len(rows), generator=g).int().reshape(len(rows), 70),
+        token_row=torch.tensor(token_row, dtype=torch.int32),
+        context_len=torch.tensor(context_len, dtype=torch.int32),
+        extra_offsets=torch.tensor(offsets, dtype=torch.int32),
+        extra_positions=torch.tensor(extras, dtype=torch.int32),
+    )
+
+
+ROWS = [
+    [(1, 1, False)],
+    [(431, 1, False)],
+    [(63, 2, False)],
+    [(250, 5, False)],
+    [(189, 1, True)],
+    [(317, 8, True)],
+    [(60, 21, True)],
+    [(5, 40, True)],
+    [(203, 5, False), (130, 7, True), (511, 1, False)],
+    [(7 + 41 * row, 1, False) for row in range(12)],
+    [(11 + 53 * row, 1 + row % 4, row % 2 == 1) for row in range(9)],
+]
+
+
+@pytest.mark.parametrize("dim", [16, 20, 64, 72, 128])
+@pytest.mark.parametrize("group", range(1, 9))
+def test_attention_of_rows_and_trees_is_equal_to_the_bit(group: int, dim: int) -> None:
+    g = torch.Generator().manual_seed(100 * group + dim)
+    with ThreadPool(2, isa="avx2") as narrow, ThreadPool(2, isa="avx512") as wide:
+        for rows in ROWS:
+            keys = forked_keys(rows, g)
+            slots = 560 * len(rows)
+            k, v = (torch.randn(slots, 2, dim, generator=g) for _ in range(2))
+            cache = KvCache(k, v, page_size=8)
+            q = torch.randn(len(keys.token_row), 2 * group, dim, generator=g)
+            outs = [torch.full_like(q, NAN) for _ in range(2)]
+            for out, pool in zip(outs, (narrow, wide), strict=True):
+                paged_attention(q, cache, keys, dim**-0.5, out, pool)
+            assert not outs[0].isnan().any()
+            assert torch.equal(bits(outs[0]), bits(outs[1])), rows
+
+
 @pytest.mark.parametrize(("kind", "inputs"), FORMATS)
 @pytest.mark.parametrize("qwen", [False, True])
 def test_decoder_passes_are_equal_to_the_bit(kind: WeightType, inputs: Activations, qwen: bool) -> None:

@@ -35,10 +35,11 @@ typedef struct {
     int64_t rows, max_pages, page_size, slots, extras;
 } sb_attention_shape;
 
-/* Consecutive tokens of one row that share the loads of their first `shared` blocks. */
+/* Consecutive tokens of one row that share the loads of their first `common` keys.  A token with fewer keys sees
+ * the first of them; one with more goes on with keys of its own. */
 typedef struct {
     int32_t first, count;
-    int32_t shared;  /* blocks */
+    int32_t common;
     int32_t longest; /* token with the most keys */
     int32_t keys;    /* of that token */
 } sb_tile;
@@ -63,11 +64,11 @@ static inline int64_t sb_num_keys(const sb_attention_shape *s, int64_t token) {
 
 /* A record holds one query's result over some blocks: the maximum score, the sum of exponentials
  * relative to it, and from SB_RECORD_HEAD on the exponentially weighted sum of values. */
-#define SB_RECORD_HEAD 8
+#define SB_RECORD_HEAD 16
 
-/* Floats per record: values padded to whole vectors. */
+/* Floats per record: values padded to whole vectors of any instruction set. */
 static inline int64_t sb_record(const sb_attention_shape *s) {
-    return SB_RECORD_HEAD + (s->head_dim + 7) / 8 * 8;
+    return SB_RECORD_HEAD + (s->head_dim + 15) / 16 * 16;
 }
 
 /* Most tokens that share a tile. */

@@ -24,7 +24,7 @@ typedef struct {
 static attention_layout layout_of(const sb_attention_shape *s) {
     size_t queries = (size_t)(sb_tile_tokens(s) * s->heads), record = (size_t)sb_record(s) * sizeof(float);
     attention_layout l = {0};
-    l.query = l.scores + round_up(queries * SB_BLOCK * sizeof(float));
+    l.query = l.scores + round_up(queries * SCORE_ROW * sizeof(float));
     l.record = l.query + round_up(queries * sizeof(float *));
     l.valid = l.record + round_up(queries * sizeof(float *));
     l.block = l.valid + round_up(queries * sizeof(int));
@@ -82,14 +82,14 @@ static float *block_record(attention_worker *w, int64_t token, int64_t head, int
 }
 
 /* Appends a block to what was folded before it.  Both sides are rescaled to their joint maximum. */
-static void fold(float *restrict into, const float *restrict block, int64_t record) {
+static void fold(float *restrict into, const float *restrict block, int64_t dim) {
     float top = block[0] > into[0] ? block[0] : into[0];
     v8 scale = v8_exp((v8){into[0] - top, block[0] - top});
-    v8 old = v8_set1(scale[0]), new = v8_set1(scale[1]);
+    vt old = vt_set1(scale[0]), new = vt_set1(scale[1]);
     into[0] = top;
-    into[1] = (old * v8_set1(into[1]) + new * v8_set1(block[1]))[0];
-    for (int64_t d = SB_RECORD_HEAD; d < record; d += 8)
-        v8_store(into + d, v8_fma(new, v8_load(block + d), old * v8_load(into + d)));
+    into[1] = scale[0] * into[1] + scale[1] * block[1];
+    for (int64_t d = SB_RECORD_HEAD; d < SB_RECORD_HEAD + dim; d += VT_LANES)
+        vt_store(into + d, vt_fma(new, vt_load(block + d), old * vt_load(into + d)));
 }
 
 static void finish(const attention_worker *w, int64_t token, int64_t head, const float *folded) {
@@ -99,12 +99,12 @@ static void finish(const attention_worker *w, int64_t token, int64_t head, const
     for (int64_t d = 0; d < s->head_dim; d++) out[d] = empty ? 0.0f : folded[SB_RECORD_HEAD + d] / folded[1];
 }
 
-static void gather_queries(attention_worker *w, int64_t first, int64_t count, int64_t block) {
+static void gather_queries(attention_worker *w, const sb_tile *tile, int64_t block) {
     const sb_attention_shape *s = &w->plan->shape;
     int64_t group = s->heads / s->kv_heads;
     int n = 0;
     for (int64_t kv = 0; kv < s->kv_heads; kv++) {
-        for (int64_t t = first; t < first + count; t++) {
+        for (int64_t t = tile->first; t < tile->first + tile->count; t++) {
             int valid = keys_in_block(sb_num_keys(s, t), block);
             for (int64_t h = kv * group; h < (kv + 1) * group; h++, n++) {
                 w->work.query[n] = w->data->q + t * w->data->q_stride + h * s->head_dim;
@@ -113,44 +113,34 @@ static void gather_queries(attention_worker *w, int64_t first, int64_t count, in
             }
         }
     }
-    w->work.head_queries = (int)(count * group);
+    w->work.head_queries = (int)(tile->count * group);
 }
 
-static void fold_block(attention_worker *w, int64_t tile_first, int64_t first, int64_t block) {
+static void fold_block(attention_worker *w, int64_t block) {
     const sb_attention_shape *s = &w->plan->shape;
     int64_t group = s->heads / s->kv_heads, record = sb_record(s), queries = w->work.head_queries;
     for (int64_t i = 0; i < s->kv_heads * queries; i++) {
         if (!w->work.valid[i]) continue;
-        int64_t token = first + i % queries / group, head = i / queries * group + i % group;
-        float *into = w->folded + ((token - tile_first) * s->heads + head) * record;
+        int64_t token = i % queries / group, head = i / queries * group + i % group;
+        float *into = w->folded + (token * s->heads + head) * record;
         if (block == 0)
             memcpy(into, w->work.record[i], (size_t)record * sizeof(float));
         else
-            fold(into, w->work.record[i], record);
+            fold(into, w->work.record[i], s->head_dim);
     }
 }
 
-/* A block of the keys of a token. */
-typedef struct {
-    int64_t token, block;
-} spot;
-
-static slot_list slots_at(const attention_worker *w, const float *cache, int64_t *offsets, spot at) {
+/* The keys that tokens do not share come from lists of their own, which take turns behind the common keys. */
+static void run_own_keys(attention_worker *w, const sb_tile *tile, int64_t block, int common, group_function group) {
     const sb_attention_shape *s = &w->plan->shape;
-    int count = keys_in_block(sb_num_keys(s, at.token), at.block);
-    locate_keys(offsets, s, at.token, at.block * SB_BLOCK, count);
-    return (slot_list){cache, offsets, count};
-}
-
-/* Tokens [first, first + count) of a tile, whose keys are prefixes of those of the token of `at`. */
-static void run_block(attention_worker *w, const sb_tile *tile, int64_t first, int64_t count, spot at) {
-    w->work.keys = slots_at(w, w->data->k_cache, w->offsets[0], at);
-    if (!w->work.keys.count) return;
-    w->work.values = w->work.keys;
-    w->work.values.cache = w->data->v_cache;
-    gather_queries(w, first, count, at.block);
-    attend_block(&w->work);
-    if (!w->plan->split) fold_block(w, tile->first, first, at.block);
+    int queries = (int)(s->heads / s->kv_heads);
+    for (int t = 0; t < tile->count; t++) {
+        int end = w->work.valid[t * queries];
+        if (end <= common) continue;
+        locate_keys(w->offsets[0] + common, s, tile->first + t, block * SB_BLOCK + common, end - common);
+        w->work.keys.count = end;
+        walk(&w->work, group, (work_part){t * queries, queries, common, end});
+    }
 }
 
 /* What to fetch: keys of `token` from number `start` on, after its last those of `next` from `skip` on. */
@@ -174,12 +164,21 @@ static void aim_fetchers(attention_worker *w, fetch_route route, int keys) {
 }
 
 static void run_tile_block(attention_worker *w, const sb_tile *tile, int64_t block, fetch_route route) {
-    aim_fetchers(w, route, keys_in_block(tile->keys, block));
-    if (block < tile->shared) {
-        run_block(w, tile, tile->first, tile->count, (spot){tile->longest, block});
-        return;
-    }
-    for (int64_t t = tile->first; t < tile->first + tile->count; t++) run_block(w, tile, t, 1, (spot){t, block});
+    const sb_attention_shape *s = &w->plan->shape;
+    int keys = keys_in_block(tile->keys, block), common = smallest(keys_in_block(tile->common, block), keys);
+    if (!keys) return;
+    aim_fetchers(w, route, keys);
+    gather_queries(w, tile, block);
+    locate_keys(w->offsets[0], s, tile->longest, block * SB_BLOCK, common);
+    w->work.keys = (slot_list){w->data->k_cache, w->offsets[0], common};
+    w->work.values = (slot_list){w->data->v_cache, w->offsets[0], common};
+    work_part shared = {0, w->work.head_queries, 0, common};
+    walk(&w->work, score_group, shared);
+    if (common < keys) run_own_keys(w, tile, block, common, score_group);
+    weigh_keys(&w->work);
+    walk(&w->work, value_group, shared);
+    if (common < keys) run_own_keys(w, tile, block, common, value_group);
+    if (!w->plan->split) fold_block(w, block);
 }
 
 /* While a block is computed, what lies SB_BLOCK keys ahead is fetched: of this tile, then of the one that
@@ -203,18 +202,19 @@ static void run_whole_tiles(attention_worker *w, sb_pool *pool) {
 
 static void run_split_tiles(attention_worker *w, sb_pool *pool) {
     const sb_attention_plan *plan = w->plan;
-    int64_t record = sb_record(&plan->shape), heads = plan->shape.heads, blocks = plan->max_blocks;
+    const sb_attention_shape *s = &plan->shape;
+    int64_t record = sb_record(s), blocks = plan->max_blocks;
     for (int64_t i; (i = sb_pool_ticket(pool)) < plan->num_tiles * blocks;) {
         const sb_tile *tile = &plan->tiles[i / blocks];
         int64_t after = (i % blocks + sb_pool_workers(pool)) * SB_BLOCK;
         run_tile_block(w, tile, i % blocks, (fetch_route){tile->longest, after, tile->longest, tile->keys});
     }
     sb_pool_barrier(pool);
-    for (int64_t token; (token = sb_pool_ticket(pool)) < plan->shape.tokens;) {
-        int64_t keys = sb_num_keys(&plan->shape, token);
-        for (int64_t h = 0; h < heads; h++) {
-            float *first = plan->partials + (token * heads + h) * blocks * record;
-            for (int64_t b = 1; b * SB_BLOCK < keys; b++) fold(first, first + b * record, record);
+    for (int64_t token; (token = sb_pool_ticket(pool)) < s->tokens;) {
+        int64_t keys = sb_num_keys(s, token);
+        for (int64_t h = 0; h < s->heads; h++) {
+            float *first = plan->partials + (token * s->heads + h) * blocks * record;
+            for (int64_t b = 1; b * SB_BLOCK < keys; b++) fold(first, first + b * record, s->head_dim);
             finish(w, token, h, first);
         }
     }

@@ -64,9 +64,9 @@ static sb_tile make_tile(const sb_attention_shape *s, int64_t first, int64_t cou
         least = smaller(least, s->context_len[t]);
         plain &= s->extra_offsets[t + 1] == s->extra_offsets[t];
     }
-    /* Without extras the tokens' keys are prefixes of one sequence: every block can be shared. */
+    /* Without extras the tokens' keys are prefixes of one sequence: every key can be shared. */
     int whole = plain || count == 1;
-    tile.shared = (int32_t)(whole ? (tile.keys + SB_BLOCK - 1) / SB_BLOCK : least / SB_BLOCK);
+    tile.common = whole ? tile.keys : (int32_t)least;
     return tile;
 }
 

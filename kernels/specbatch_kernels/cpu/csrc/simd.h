@@ -144,23 +144,26 @@ SB_INLINE void v8_transpose(v8 rows[8]) {
 }
 
 /* e^x, relative error below 3e-7.  Zero under -87.33 (no denormals), infinite above 88.37, NaN kept.
- * Range reduction and coefficients: Cephes expf (S. Moshier). */
-SB_INLINE v8 v8_exp(v8 x) {
-    v8i vanishes = x < v8_set1(-87.33f), explodes = x > v8_set1(88.37f);
-    v8 t = v8_min(v8_set1(88.37f), v8_max(v8_set1(-87.33f), x));
-    v8i n = v8_round(t * v8_set1(1.44269504f));
-    v8 f = v8_float(n);
-    v8 r = v8_fma(f, v8_set1(-0.693359375f), t);
-    r = v8_fma(f, v8_set1(2.12194440e-4f), r);
-    v8 p = v8_set1(1.9875691500e-4f);
-    p = v8_fma(p, r, v8_set1(1.3981999507e-3f));
-    p = v8_fma(p, r, v8_set1(8.3334519073e-3f));
-    p = v8_fma(p, r, v8_set1(4.1665795894e-2f));
-    p = v8_fma(p, r, v8_set1(1.6666665459e-1f));
-    p = v8_fma(p, r, v8_set1(5.0000001201e-1f));
-    v8 y = v8_fma(p, r * r, r) + v8_set1(1.0f);
-    v8 scale = (v8)((n + 127) << 23);
-    return v8_select(explodes, v8_set1(INFINITY), (v8)(~vanishes & (v8i)(y * scale)));
-}
+ * Range reduction and coefficients: Cephes expf (S. Moshier).  For vectors of any width: F of floats, I of
+ * integers. */
+#define SB_EXPONENTIAL(F, I)                                                                                           \
+    SB_INLINE F F##_exp(F x) {                                                                                         \
+        I vanishes = x < F##_set1(-87.33f), explodes = x > F##_set1(88.37f);                                           \
+        F t = F##_min(F##_set1(88.37f), F##_max(F##_set1(-87.33f), x));                                                \
+        I n = F##_round(t * F##_set1(1.44269504f));                                                                    \
+        F f = __builtin_convertvector(n, F);                                                                           \
+        F r = F##_fma(f, F##_set1(-0.693359375f), t);                                                                  \
+        r = F##_fma(f, F##_set1(2.12194440e-4f), r);                                                                   \
+        F p = F##_set1(1.9875691500e-4f);                                                                              \
+        p = F##_fma(p, r, F##_set1(1.3981999507e-3f));                                                                 \
+        p = F##_fma(p, r, F##_set1(8.3334519073e-3f));                                                                 \
+        p = F##_fma(p, r, F##_set1(4.1665795894e-2f));                                                                 \
+        p = F##_fma(p, r, F##_set1(1.6666665459e-1f));                                                                 \
+        p = F##_fma(p, r, F##_set1(5.0000001201e-1f));                                                                 \
+        F y = F##_fma(p, r * r, r) + F##_set1(1.0f);                                                                   \
+        F finite = (F)(~vanishes & (I)(y * (F)((n + 127) << 23)));                                                     \
+        return (F)((explodes & (I)F##_set1(INFINITY)) | (~explodes & (I)finite));                                      \
+    }
+SB_EXPONENTIAL(v8, v8i)
 
 #endif
