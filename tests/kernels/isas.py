@@ -14,5 +14,5 @@ def _usable(isa: Isa) -> bool:
     return True
 
 
-_ALL: list[Isa] = ["avx512", "avx2", "portable"]
+_ALL: list[Isa] = ["amx", "avx512", "avx2", "portable"]
 ISAS = [isa for isa in _ALL if _usable(isa)]

@@ -1,4 +1,4 @@
-"""AVX-512 kernels have the bits of the AVX2 ones: runs may go from one machine to the other."""
+"""AVX-512 and AMX kernels have the bits of the AVX2 ones: runs may go from one machine to the other."""
 
 from __future__ import annotations
 
@@ -24,13 +24,17 @@ from specbatch_kernels.cpu import (  # noqa: E402
     paged_attention,
 )
 from specbatch_kernels.cpu.packing import WeightType  # noqa: E402
+from specbatch_kernels.cpu.pool import Isa  # noqa: E402
 
 from tests.kernels import decoders, draft_heads  # noqa: E402
 from tests.kernels.isas import ISAS  # noqa: E402
 from tests.kernels.matrices import FORMATS, KINDS, NAN, random_source  # noqa: E402
 
-if "avx512" not in ISAS:
+WIDE = [isa for isa in ISAS if isa in ("amx", "avx512")]
+if not WIDE:
     pytest.skip("this processor has no AVX-512", allow_module_level=True)
+
+pytestmark = pytest.mark.parametrize("isa", WIDE)
 
 COUNTS = [*range(1, 41), 47, 96, 97, 200, 257]
 SHAPES = [(1, 32), (15, 64), (16, 288), (33, 320), (48, 576), (100, 96)]
@@ -44,7 +48,7 @@ def bits(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(("kind", "inputs"), FORMATS)
 @pytest.mark.parametrize(("rows", "cols"), SHAPES)
 def test_linear_layers_are_equal_to_the_bit(
-    kind: WeightType, inputs: Activations, rows: int, cols: int
+    isa: Isa, kind: WeightType, inputs: Activations, rows: int, cols: int
 ) -> None:
     g = torch.Generator().manual_seed(rows)
     bias = torch.randn(rows, generator=g)
@@ -53,7 +57,7 @@ def test_linear_layers_are_equal_to_the_bit(
     biased = pack(sources[1], kind, bias, inputs)
     gated = pack_gated(sources[2], sources[3], kind, inputs)
     norm = RmsNorm(torch.rand(cols, generator=g) + 0.5, 1e-5)
-    with ThreadPool(2, isa="avx2") as narrow, ThreadPool(2, isa="avx512") as wide:
+    with ThreadPool(2, isa="avx2") as narrow, ThreadPool(2, isa=isa) as wide:
 
         def check(x: torch.Tensor, matrix: PackedMatrix, norm: RmsNorm | None, accumulate: bool) -> None:
             outs = [torch.linspace(-3, 3, len(x) * rows).reshape(len(x), rows) for _ in range(2)]
@@ -74,17 +78,17 @@ def test_linear_layers_are_equal_to_the_bit(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_that_are_looked_up_are_equal_to_the_bit(kind: WeightType) -> None:
+def test_rows_that_are_looked_up_are_equal_to_the_bit(isa: Isa, kind: WeightType) -> None:
     matrix = pack(random_source(kind, 50, 96), kind)
     outs = [torch.full((50, 96), NAN) for _ in range(2)]
-    with ThreadPool(2, isa="avx2") as narrow, ThreadPool(2, isa="avx512") as wide:
+    with ThreadPool(2, isa="avx2") as narrow, ThreadPool(2, isa=isa) as wide:
         for out, pool in zip(outs, (narrow, wide), strict=True):
             lookup(torch.arange(50), matrix, out, pool)
     assert torch.equal(bits(outs[0]), bits(outs[1]))
 
 
 @pytest.mark.parametrize("dim", [16, 64, 72, 128])
-def test_attention_is_equal_to_the_bit(dim: int) -> None:
+def test_attention_is_equal_to_the_bit(isa: Isa, dim: int) -> None:
     g = torch.Generator().manual_seed(dim)
     q = torch.randn(40, 6, dim, generator=g)
     cache = KvCache(torch.randn(320, 2, dim, generator=g), torch.randn(320, 2, dim, generator=g), page_size=8)
@@ -96,7 +100,7 @@ def test_attention_is_equal_to_the_bit(dim: int) -> None:
         extra_positions=torch.zeros(0, dtype=torch.int32),
     )
     outs = [torch.full_like(q, NAN) for _ in range(2)]
-    with ThreadPool(2, isa="avx2") as narrow, ThreadPool(2, isa="avx512") as wide:
+    with ThreadPool(2, isa="avx2") as narrow, ThreadPool(2, isa=isa) as wide:
         for out, pool in zip(outs, (narrow, wide), strict=True):
             paged_attention(q, cache, keys, dim**-0.5, out, pool)
     assert torch.equal(bits(outs[0]), bits(outs[1]))
@@ -155,10 +159,12 @@ def test_attention_of_rows_and_trees_is_equal_to_the_bit(group: int, dim: int) -
 
 @pytest.mark.parametrize(("kind", "inputs"), FORMATS)
 @pytest.mark.parametrize("qwen", [False, True])
-def test_decoder_passes_are_equal_to_the_bit(kind: WeightType, inputs: Activations, qwen: bool) -> None:
+def test_decoder_passes_are_equal_to_the_bit(
+    isa: Isa, kind: WeightType, inputs: Activations, qwen: bool
+) -> None:
     decoder = decoders.make_decoder(kind, inputs, qwen=qwen)
     caches = [decoders.make_cache() for _ in range(2)]
-    with ThreadPool(2, isa="avx2") as narrow, ThreadPool(2, isa="avx512") as wide:
+    with ThreadPool(2, isa="avx2") as narrow, ThreadPool(2, isa=isa) as wide:
         for rows in ([(0, 0, 11), (2, 0, 30)], [(0, 11, 1), (2, 30, 4)], [(0, 12, 1)]):
             batch = decoders.make_batch(rows)
             found = [
@@ -176,12 +182,14 @@ def test_decoder_passes_are_equal_to_the_bit(kind: WeightType, inputs: Activatio
 @pytest.mark.parametrize("which", draft_heads.FORMS)
 @pytest.mark.parametrize("deeper", [False, True])
 @pytest.mark.parametrize("heat", [0.0, 0.8])
-def test_draft_passes_are_equal_to_the_bit(which: draft_heads.Form, deeper: bool, heat: float) -> None:
+def test_draft_passes_are_equal_to_the_bit(
+    isa: Isa, which: draft_heads.Form, deeper: bool, heat: float
+) -> None:
     head = draft_heads.make_head(*which)
     for rows in ([(0, 0, 1)], [(0, 0, 7), (1, 0, 2), (3, 0, 1)], [(0, 0, 20), (2, 0, 17)]):
         batch = draft_heads.make_batch(rows, deeper=deeper)
         caches = [draft_heads.make_cache() for _ in range(2)]
-        with ThreadPool(2, isa="avx2") as narrow, ThreadPool(2, isa="avx512") as wide:
+        with ThreadPool(2, isa="avx2") as narrow, ThreadPool(2, isa=isa) as wide:
             one = draft_heads.run(head, batch, caches[0], narrow, heat)
             two = draft_heads.run(head, batch, caches[1], wide, heat)
         assert draft_heads.same(one, two)

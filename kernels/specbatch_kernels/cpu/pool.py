@@ -12,11 +12,11 @@ from specbatch_kernels.cpu import native
 if TYPE_CHECKING:
     from specbatch_kernels.cpu import _native as _types
 
-Isa = Literal["auto", "avx512", "avx2", "portable"]
+Isa = Literal["auto", "amx", "avx512", "avx2", "portable"]
 
 # Sets whose results are another's, to the last bit: they add the same numbers in the same order, only more
 # outputs at a time.
-_SAME_BITS = {"avx512": "avx2"}
+_SAME_BITS = {"amx": "avx2", "avx512": "avx2"}
 
 
 class ThreadPool:

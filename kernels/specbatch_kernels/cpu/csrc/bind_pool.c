@@ -1,11 +1,16 @@
 /* Python bindings of the thread pool, of the loops that measure the processor, and of memory advice. */
-#define _DEFAULT_SOURCE /* madvise */
+#define _DEFAULT_SOURCE /* madvise, syscall */
 #include "bindings.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#ifdef SB_HAS_AMX
+#include <cpuid.h>
+#include <sys/syscall.h>
+#endif
 
 #if defined(__x86_64__)
 static int has_avx2(void) {
@@ -21,8 +26,26 @@ static int has_avx512(void) {
 }
 #endif
 
+#ifdef SB_HAS_AMX
+/* As the system numbers them: asking to use part of the processor's state, and the contents of the tile registers. */
+#define REQUEST_STATE 0x1023
+#define TILE_DATA 18
+
+/* Not every compiler's __builtin_cpu_supports knows AMX: bits 24 (tiles) and 25 (integers) of leaf 7.  The system
+ * permits the tile registers to a process that asks, if it can save them. */
+static int has_amx(void) {
+    unsigned a, b, c, d;
+    const unsigned both = 3u << 24;
+    return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & both) == both &&
+           !syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA);
+}
+#endif
+
 /* NULL where the processor lacks it. */
 static const sb_kernels *find_kernels(const char *name) {
+#ifdef SB_HAS_AMX
+    if (!strcmp(name, "amx")) return has_amx() ? &sb_kernels_amx : NULL;
+#endif
 #if defined(__x86_64__)
     if (!strcmp(name, "avx512")) return has_avx512() ? &sb_kernels_avx512 : NULL;
     if (!strcmp(name, "avx2")) return has_avx2() ? &sb_kernels_avx2 : NULL;
@@ -39,7 +62,10 @@ static void handle_free(PyObject *capsule) {
 
 static PyObject *best_isa(PyObject *self, PyObject *args) {
     (void)self, (void)args;
-    return PyUnicode_FromString(find_kernels("avx512") ? "avx512" : find_kernels("avx2") ? "avx2" : "portable");
+    static const char *const best_first[] = {"amx", "avx512", "avx2", "portable"};
+    int i = 0;
+    while (!find_kernels(best_first[i])) i++;
+    return PyUnicode_FromString(best_first[i]);
 }
 
 static int read_cores(PyObject *cores, int *into, int count) {

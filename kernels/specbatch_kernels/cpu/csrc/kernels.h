@@ -34,4 +34,11 @@ extern const sb_kernels sb_kernels_portable;
 extern const sb_kernels sb_kernels_avx2, sb_kernels_avx512;
 #endif
 
+/* Linux hands out the tile registers; older compilers do not know them. */
+#if defined(__x86_64__) && defined(__linux__) &&                                                                       \
+    (defined(__clang__) ? __clang_major__ >= 12 : defined(__GNUC__) && __GNUC__ >= 11)
+#define SB_HAS_AMX 1
+extern const sb_kernels sb_kernels_amx;
+#endif
+
 #endif

@@ -26,17 +26,20 @@ static int64_t lanes_left(int64_t row, int64_t rows) {
     return left < 0 ? 0 : left < 8 ? left : 8;
 }
 
-/* Eight rows of `tokens` tokens; sums of a token are SB_TILE apart. */
-SB_INLINE void finish_half(const sb_linear *l, int64_t row, int64_t first, int64_t tokens, const float *sums) {
-    const int64_t rows = l->matrix.rows, lanes = lanes_left(row, rows);
+/* The rows of a tile, one token after the other: outputs of different tokens are far apart. */
+SB_INLINE void finish_rows(const sb_linear *l, int64_t tile, int64_t first, int64_t tokens, const float *sums) {
+    const int64_t rows = l->matrix.rows, row = tile * SB_TILE;
+    const int64_t lanes[2] = {lanes_left(row, rows), lanes_left(row + 8, rows)};
     const int accumulate = l->epilogue == SB_ACCUMULATE;
-    if (!lanes) return;
-    const v8 bias = l->matrix.bias ? load_lanes(l->matrix.bias + row, lanes) : v8_zero();
+    const float *bias = l->matrix.bias ? l->matrix.bias + row : NULL;
+    v8 biases[2] = {v8_zero(), v8_zero()};
+    SB_FOR(2, h, 2, if (bias && lanes[h]) biases[h] = load_lanes(bias + 8 * h, lanes[h]);)
     float *out = l->out + first * rows + row;
-    for (int64_t t = 0; t < tokens; t++, out += rows, sums += SB_TILE) {
-        v8 y = v8_load(sums) + bias;
-        store_lanes(out, accumulate ? load_lanes(out, lanes) + y : y, lanes);
-    }
+    for (int64_t t = 0; t < tokens; t++, out += rows, sums += SB_TILE)
+        SB_FOR(2, h, 2, if (lanes[h]) {
+            v8 y = v8_load(sums + 8 * h) + biases[h];
+            store_lanes(out + 8 * h, accumulate ? load_lanes(out + 8 * h, lanes[h]) + y : y, lanes[h]);
+        })
 }
 
 SB_INLINE void finish_gate(const sb_linear *l, int64_t tile, int64_t first, int64_t tokens, const float *sums) {
@@ -52,8 +55,7 @@ SB_OUTLINE void finish_tile(const sb_linear *l, int64_t tile, int64_t first, int
         finish_gate(l, tile, first, tokens, sums);
         return;
     }
-    finish_half(l, tile * SB_TILE, first, tokens, sums);
-    finish_half(l, tile * SB_TILE + 8, first, tokens, sums + 8);
+    finish_rows(l, tile, first, tokens, sums);
 }
 
 /* Where finish_tile will write.  The tokens' outputs are far apart, often by a multiple of 4 KiB, and

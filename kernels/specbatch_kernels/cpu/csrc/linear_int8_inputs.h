@@ -26,7 +26,12 @@ typedef struct {
 /* Magnitudes under this are nothing: their scale could not be inverted. */
 #define FAINTEST 1e-30f
 
-static int64_t int8_groups(int64_t tokens) { return (tokens + PANEL_TOKENS - 1) / PANEL_TOKENS; }
+static int64_t int8_groups(int64_t tokens) {
+#ifdef SB_AMX
+    if (tokens >= AMX_TOKENS) return (tokens + AMX_GROUP - 1) / AMX_GROUP;
+#endif
+    return (tokens + PANEL_TOKENS - 1) / PANEL_TOKENS;
+}
 
 /* Sizes differ by one at most. */
 static int64_t int8_group_start(int64_t tokens, int64_t group) { return tokens * group / int8_groups(tokens); }
