@@ -141,9 +141,9 @@ ROWS = [
 
 @pytest.mark.parametrize("dim", [16, 20, 64, 72, 128])
 @pytest.mark.parametrize("group", range(1, 9))
-def test_attention_of_rows_and_trees_is_equal_to_the_bit(group: int, dim: int) -> None:
+def test_attention_of_rows_and_trees_is_equal_to_the_bit(isa: Isa, group: int, dim: int) -> None:
     g = torch.Generator().manual_seed(100 * group + dim)
-    with ThreadPool(2, isa="avx2") as narrow, ThreadPool(2, isa="avx512") as wide:
+    with ThreadPool(2, isa="avx2") as narrow, ThreadPool(2, isa=isa) as wide:
         for rows in ROWS:
             keys = forked_keys(rows, g)
             slots = 560 * len(rows)
