@@ -70,15 +70,14 @@ class HeadDrafter:
         if runner.device.type == "cpu":
             advise_large_pages(self._store.keys)
             advise_large_pages(self._store.values)
-        self._num_pages = num_pages
+        features = len(config.captured), config.hidden
+        self._memory = FeatureMemory(num_pages, self._store.page_size, features)
         self.begin()
 
     def begin(self) -> None:
         """Forget all features; what is stored is overwritten before it is read again."""
-        config = self._runner.config
         self._interest = Interest()
-        shape = len(config.captured), config.hidden
-        self._memory = FeatureMemory(self._num_pages, self._store.page_size, shape)
+        self._memory.clear()
 
     def observe(self, observed: Sequence[Observed]) -> None:
         """Keep the features, and catch up with prompts, and with answers before they take too much memory."""

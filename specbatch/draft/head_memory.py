@@ -74,7 +74,15 @@ class FeatureMemory:
         self._known: dict[Row, _Known] = {}
         self._filled = np.zeros(num_pages, dtype=np.bool_)  # pages all of whose entries are stored
         self._tails = np.zeros((num_pages, *shape), dtype=np.float32)
+        self._written = np.zeros(num_pages, dtype=np.bool_)  # pages with a tail
         assert math.prod(shape) > 0, "a head reads at least one layer"
+
+    def clear(self) -> None:
+        """Forget everything; only what was used of a memory that is mostly empty is touched."""
+        self._known = {}
+        self._filled[:] = False
+        self._tails[self._written] = 0.0
+        self._written[:] = False
 
     def add(self, observed: Observed) -> None:
         """Remember features of tokens the target has just stored."""
@@ -88,6 +96,7 @@ class FeatureMemory:
         for place in range(observed.first // self._page_size, row.cached // self._page_size):
             end = (place + 1) * self._page_size
             self._tails[row.pages[place]] = features[end - 1 - observed.first]
+            self._written[row.pages[place]] = True
             self._filled[row.pages[place]] = known.origin < end <= known.stored
 
     def drop(self, row: Row) -> None:
