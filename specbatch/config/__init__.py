@@ -216,6 +216,8 @@ class JobConfig(BaseModel):
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} both say what the prompt is; give one of them")
         self._check_drafter()
+        if self.activations == "int8" and self.kernels == "torch":
+            raise ValueError("activations 'int8' is for compiled kernels; leave out kernels 'torch', or this")
         if self.deadline is not None:
             try:
                 Moment.parse(self.deadline, self.tz)

@@ -20,6 +20,9 @@ from specbatch.table.manifest import Finished, Manifest
 from specbatch.table.reader import InputTable
 from specbatch.table.rundir import RunDir, differing_keys, refuse_mismatch, refuse_other_job
 
+ROUNDED = ("q4_0", "q4_1", "q8_0")
+"""Number formats of weights whose inputs the compiled kernels round unless they are told not to."""
+
 
 class ModelResolver(Protocol):
     """The signature of :func:`specbatch.models.resolve.resolve_model`."""
@@ -163,3 +166,20 @@ def refuse_other_device(directory: Path, manifest: Manifest, config: JobConfig, 
     asked = {"device": config.device, "dtype": config.dtype}
     asked = {key: value for key, value in asked.items() if value != "auto" and key in manifest.numerics}
     refuse_mismatch(directory, {key: manifest.numerics[key] for key in asked}, asked, hint)
+    _refuse_other_kernels(directory, manifest, config, hint)
+
+
+def _refuse_other_kernels(directory: Path, manifest: Manifest, config: JobConfig, hint: str) -> None:
+    family, _, rest = manifest.numerics.get("kernels", "").partition("-")
+    if not rest:
+        return
+    if config.kernels != "auto":
+        refuse_mismatch(directory, {"kernels": family}, {"kernels": config.kernels}, hint)
+    now: str = config.activations
+    if now == "auto" and family == "compiled" and manifest.identity["quantization"] in ROUNDED:
+        now = "int8"
+    if family != "compiled" or now == "auto":
+        return
+    recorded = "int8" if rest.endswith("-int8") else "float32"
+    advice = f"--activations {recorded} goes on with them; or choose another --out, or --fresh to start over"
+    refuse_mismatch(directory, {"activations": recorded}, {"activations": now}, hint or advice)
