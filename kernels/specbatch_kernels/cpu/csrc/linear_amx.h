@@ -101,9 +101,8 @@ SB_INLINE void amx_add(const amx_part *p, const int tokens, const sb_type type) 
         const vt scale = vt_load_half(packed);
         const vt minimum = type == SB_Q4_1 ? vt_load_half(packed + 32) : vt_zero();
         SB_FOR(16, t, tokens, {
-            vt y = vt_float(vtu_load(dots + t * (int)sizeof(vt))) * scale;
-            y = vt_fma(y, vt_set1(x[t].scale), sum[t]);
-            sum[t] = type == SB_Q4_1 ? vt_fma(minimum, vt_set1(x[t].sum), y) : y;
+            const vt y = vt_float(vtu_load(dots + t * (int)sizeof(vt)));
+            sum[t] = add_dots(sum[t], y, scale, minimum, x + t, type);
         })
     }
     SB_FOR(16, t, tokens, vt_store(p->sums + SB_TILE * t, sum[t]);)

@@ -74,6 +74,12 @@ SB_INLINE vtu weight_quad(vtu lanes, const int second, const sb_type type) {
     return (second ? lanes >> 4u : lanes) & 0x0F0F0F0Fu;
 }
 
+/* Adds the dots of a block to a sum.  The order of the operations is part of the result. */
+SB_INLINE vt add_dots(vt sum, vt dots, vt scale, vt minimum, const sb_input_block *x, const sb_type type) {
+    vt y = vt_fma(dots * scale, vt_set1(x->scale), sum);
+    return type == SB_Q4_1 ? vt_fma(minimum, vt_set1(x->sum), y) : y;
+}
+
 /* Vectors that go together through a block: all of them where the registers hold their dots beside the sums. */
 SB_INLINE int int8_together(const int tokens, const int vectors) {
     return 2 * vectors * tokens + vectors + 2 <= REGISTERS ? vectors : 1;
@@ -100,13 +106,13 @@ SB_INLINE void int8_vectors(vt *sum, const uint8_t *block, int64_t stride, const
         })
     })
     SB_FOR(4, u, vectors, {
-        const uint8_t *halves = block + part_at(from + u, stride) - (from + u) % VT_PARTS * (int64_t)sizeof(vt) / 2;
+        const uint8_t *tile = block + (from + u) / VT_PARTS * stride;
+        const uint8_t *halves = tile + (from + u) % VT_PARTS * VT_LANES * (int)sizeof(uint16_t);
         const vt scale = vt_load_half(halves);
         const vt minimum = type == SB_Q4_1 ? vt_load_half(halves + 32) : vt_zero();
         SB_FOR(TOKENS, t, tokens, {
-            vt y = end_dots(dots[u * tokens + t], x + t, type) * scale;
-            y = vt_fma(y, vt_set1(x[t].scale), sum[(from + u) * tokens + t]);
-            sum[(from + u) * tokens + t] = type == SB_Q4_1 ? vt_fma(minimum, vt_set1(x[t].sum), y) : y;
+            const vt y = end_dots(dots[u * tokens + t], x + t, type);
+            sum[(from + u) * tokens + t] = add_dots(sum[(from + u) * tokens + t], y, scale, minimum, x + t, type);
         })
     })
 }

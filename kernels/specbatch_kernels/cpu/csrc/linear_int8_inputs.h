@@ -36,6 +36,9 @@ static int64_t int8_groups(int64_t tokens) {
 /* Sizes differ by one at most. */
 static int64_t int8_group_start(int64_t tokens, int64_t group) { return tokens * group / int8_groups(tokens); }
 
+/* The last group that does not start behind a token. */
+static int64_t int8_group_of(int64_t tokens, int64_t token) { return ((token + 1) * int8_groups(tokens) - 1) / tokens; }
+
 /* Bytes of 32 whole numbers between -127 and 127.  Of each eight inputs of 4-bit weights the even ones make a
  * quad and the odd ones the next: that is how the lanes of the weights come apart. */
 #ifdef SB_AVX2
@@ -106,8 +109,7 @@ static const sb_input_block *prepare_int8(const sb_linear *l, sb_pool *pool, flo
     }
     sb_input_block *all = (sb_input_block *)l->packed;
     for (int64_t t; (t = sb_pool_ticket(pool)) < l->tokens;) {
-        int64_t g = (t * int8_groups(l->tokens) + int8_groups(l->tokens) - 1) / l->tokens;
-        while (int8_group_start(l->tokens, g) > t) g--;
+        int64_t g = int8_group_of(l->tokens, t);
         int64_t first = int8_group_start(l->tokens, g), count = int8_group_start(l->tokens, g + 1) - first;
         quantise_row(all + first * blocks + t - first, count, input_row(l, t, scratch), cols, l->matrix.type);
     }
