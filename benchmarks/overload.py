@@ -31,7 +31,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started by path, not as a module
 from benchmarks.evidence import Evidence, Finding, Line, attainment
-from benchmarks.rules import RULES, hopeless_rows_cost_nothing
+from benchmarks.rules import MIN_PROGRESS, RULES, hopeless_rows_cost_nothing
 from benchmarks.workloads import heldout, rewriting
 
 KINDS = ("vip", "gold", "silver", "vip", "gold", "silver", "loose")
@@ -64,7 +64,7 @@ vip = {{ priority = 0, on_overload = "reject" }}
 gold = {{ priority = 1 }}
 silver = {{ priority = 2, on_overload = "degrade" }}
 bronze = {{ priority = 5, deadline_s = {bronze} }}
-loose = {{ priority = 20, min_progress = 8, share = 0.1 }}
+loose = {{ priority = 20, min_progress = {min_progress}, share = 0.1 }}
 
 [owners]
 metered = {{ quota = {quota} }}
@@ -146,7 +146,9 @@ class Bench:
         latest = max(row["deadline_s"] or 0.0 for row in rows)
         metered = sum(row["max_tokens"] for row in rows if row["owner"] == "metered")
         quota = metered // 2
-        limits = OVERLOADED.format(bronze=2.0 * latest - pace.loading_s, quota=quota)
+        limits = OVERLOADED.format(
+            min_progress=MIN_PROGRESS, bronze=2.0 * latest - pace.loading_s, quota=quota
+        )
         folder = self._run(rows, limits, "auto")
         report = self._call(folder, ["report", "run", "--json"])
         return Evidence(

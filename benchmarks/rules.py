@@ -34,56 +34,42 @@ def every_row_once(run: Evidence) -> Finding:
 
 def same_texts(run: Evidence) -> Finding:
     """Who is answered is answered as ever."""
-    answered = [row for row in run.results if row["status"] in ("ok", "truncated")]
+    answered = [row for row in run.results if _answered(row)]
     broken = [f"{row['id']} has another text" for row in answered if row["text"] != run.reference[row["id"]]]
     return Finding("texts as without promises", f"{len(answered)} compared", tuple(broken))
 
 
 def rejected_or_kept(run: Evidence, tier: str = "vip") -> Finding:
     """``reject``: a row that misses is rejected, unless it missed in the step in which it ended."""
-    broken, counts = [], Counter[str]()
-    for asked, row in run.rows(tier):
-        rejected = (row["status"], row["error_code"]) == ("rejected", "overloaded")
-        if row["slo_met"]:
-            counts["kept"] += 1
-        elif rejected and row["miss_reason"]:
-            counts["rejected"] += 1
-        elif _ended_at_once(run, asked, row):
-            counts["missed in their last step"] += 1
-        else:
-            broken.append(f"{row['id']} missed ({row['miss_reason']}), and is {row['status']}")
-    return Finding(f"{tier}: kept or rejected", _listed(counts), tuple(broken))
+
+    def treated(asked: Line, row: Line) -> str | None:
+        if (row["status"], row["error_code"]) == ("rejected", "overloaded") and row["miss_reason"]:
+            return "rejected"
+        return "missed in their last step" if _ended_at_once(run, asked, row) else None
+
+    return _kept_or_treated(run, tier, "kept or rejected", treated)
 
 
 def late_and_answered(run: Evidence, tier: str = "gold") -> Finding:
     """``late``: a row that misses is answered, and says why it missed."""
-    broken, counts = [], Counter[str]()
-    for _, row in run.rows(tier):
-        if row["slo_met"]:
-            counts["kept"] += 1
-        elif row["status"] in ("ok", "truncated") and row["text"] is not None and row["miss_reason"]:
-            counts[row["miss_reason"]] += 1
-        else:
-            broken.append(f"{row['id']} missed ({row['miss_reason']}), and is {row['status']}")
-    return Finding(f"{tier}: kept, or late with a reason", _listed(counts), tuple(broken))
+
+    def treated(_: Line, row: Line) -> str | None:
+        return row["miss_reason"] if _answered(row) and row["text"] is not None else None
+
+    return _kept_or_treated(run, tier, "kept, or late with a reason", treated)
 
 
 def degraded(run: Evidence, tier: str = "silver") -> Finding:
     """``degrade``: a row that misses ran under the next tier, unless it missed in its last step."""
-    broken, counts = [], Counter[str]()
-    for asked, row in run.rows(tier):
-        moved = (row["served_tier"], row["tier_reason"]) == (BELOW_SILVER, "degraded")
-        answered = row["status"] in ("ok", "truncated")
-        if row["slo_met"]:
-            counts["kept"] += 1
-        elif moved and answered and row["miss_reason"]:
-            counts["degraded"] += 1
-        elif answered and _ended_at_once(run, asked, row):
-            counts["missed in their last step"] += 1
-        else:
-            under = row["served_tier"] or tier
-            broken.append(f"{row['id']} missed ({row['miss_reason']}), {row['status']} under {under}")
-    return Finding(f"{tier}: kept or degraded", _listed(counts), tuple(broken))
+
+    def treated(asked: Line, row: Line) -> str | None:
+        if not _answered(row):
+            return None
+        if (row["served_tier"], row["tier_reason"]) == (BELOW_SILVER, "degraded") and row["miss_reason"]:
+            return "degraded"
+        return "missed in their last step" if _ended_at_once(run, asked, row) else None
+
+    return _kept_or_treated(run, tier, "kept or degraded", treated)
 
 
 def loose_rows_advance(run: Evidence, tier: str = "loose") -> Finding:
@@ -217,6 +203,25 @@ def hopeless_rows_cost_nothing(without: float, beside: float, hopeless: Sequence
     if without - beside > ALLOWED + 1e-9:
         broken.append(f"{100 * (without - beside):.0f} points lost")
     return Finding(f"hopeless rows cost {100 * ALLOWED:.0f} points at most", numbers, tuple(broken))
+
+
+def _kept_or_treated(
+    run: Evidence, tier: str, rule: str, treated: Callable[[Line, Line], str | None]
+) -> Finding:
+    """A rule for rows that miss: ``treated`` names how one was treated, None where that breaks the rule."""
+    broken, counts = [], Counter[str]()
+    for asked, row in run.rows(tier):
+        how = "kept" if row["slo_met"] else treated(asked, row)
+        if how:
+            counts[how] += 1
+        else:
+            under = row["served_tier"] or tier
+            broken.append(f"{row['id']} missed ({row['miss_reason']}), and is {row['status']} under {under}")
+    return Finding(f"{tier}: {rule}", _listed(counts), tuple(broken))
+
+
+def _answered(row: Line) -> bool:
+    return row["status"] in ("ok", "truncated")
 
 
 def _ended_at_once(run: Evidence, asked: Line, row: Line) -> bool:
