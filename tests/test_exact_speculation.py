@@ -108,7 +108,7 @@ class World:
 @pytest.fixture(scope="module", autouse=True)
 def packed_once() -> Iterator[None]:
     """Weights are packed once for each way of asking for them: passes only read them."""
-    kept: dict[tuple[int, ...], PackedDecoder] = {}
+    kept: dict[object, PackedDecoder] = {}
 
     def pack(
         config: ModelConfig,
@@ -116,9 +116,10 @@ def packed_once() -> Iterator[None]:
         captured: tuple[int, ...] = (),
         activations: Activations = "int8",
     ) -> PackedDecoder:
-        if captured not in kept:
-            kept[captured] = build_packed(config, tensors, captured, activations)
-        return kept[captured]
+        asked = captured, activations
+        if asked not in kept:
+            kept[asked] = build_packed(config, tensors, *asked)
+        return kept[asked]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specbatch.engine.build.build_packed", pack)

@@ -21,7 +21,10 @@ from specbatch.table.reader import InputTable
 from specbatch.table.rundir import RunDir, differing_keys, refuse_mismatch, refuse_other_job
 
 ROUNDED = ("q4_0", "q4_1", "q8_0")
-"""Number formats of weights whose inputs the compiled kernels round unless they are told not to."""
+"""Number formats of weights whose inputs the compiled kernels round unless they are told not to.
+
+Those of :mod:`specbatch.models.packed`: taken from there, a finished run would load torch to say so.
+"""
 
 
 class ModelResolver(Protocol):
@@ -170,16 +173,19 @@ def refuse_other_device(directory: Path, manifest: Manifest, config: JobConfig, 
 
 
 def _refuse_other_kernels(directory: Path, manifest: Manifest, config: JobConfig, hint: str) -> None:
+    """Compare with the name of the recorded kernels, such as ``compiled-avx2-int8``."""
     family, _, rest = manifest.numerics.get("kernels", "").partition("-")
     if not rest:
         return
     if config.kernels != "auto":
         refuse_mismatch(directory, {"kernels": family}, {"kernels": config.kernels}, hint)
-    now: str = config.activations
-    if now == "auto" and family == "compiled" and manifest.identity["quantization"] in ROUNDED:
-        now = "int8"
-    if family != "compiled" or now == "auto":
+    if family != "compiled":
         return
+    now: str = config.activations
+    if now == "auto":
+        if manifest.identity["quantization"] not in ROUNDED:
+            return
+        now = "int8"
     recorded = "int8" if rest.endswith("-int8") else "float32"
     advice = f"--activations {recorded} goes on with them; or choose another --out, or --fresh to start over"
     refuse_mismatch(directory, {"activations": recorded}, {"activations": now}, hint or advice)

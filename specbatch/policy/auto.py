@@ -61,7 +61,7 @@ class AutoPolicy(CostedPolicy):
         self._calm = self._hurry = self._standing = Standing()
         self._hurried: frozenset[Row] = frozenset()  # rows in a hurry in this step
         self._promised: frozenset[Row] = frozenset()  # rows with promises when the choice was last weighed
-        self._lucky: frozenset[Row] = frozenset()  # rows whose last draft had something worth verifying
+        self._lucky = False  # the last drafts had something worth verifying
         self._probes = Probes(free_levels)
         self._review = Review()
         self._steps = 0
@@ -169,7 +169,7 @@ class AutoPolicy(CostedPolicy):
     def select(self, view: StepView, drafts: Drafts, shapes: Sequence[TreeShape]) -> list[TokenTree]:
         """What promises need, and what pays."""
         chosen = super().select(view, drafts, shapes)
-        self._lucky = frozenset(row for row, tree in zip(drafts.rows, chosen, strict=True) if tree.size)
+        self._lucky = any(tree.size for tree in chosen)
         if any(shape.free for shape in shapes):
             decided = next(iter(self._decisions.values()), None)
             self._asking.found(decided.gain if decided is not None and self._lucky else 0.0)
