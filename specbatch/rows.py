@@ -77,8 +77,8 @@ class Standing:
         tier: Whose promises it runs under since its own could not be kept; ``None``: as it came.
         promised: What was promised before that.
         lost: Promises that cannot be kept and count no more, by their names in :class:`Slo`.
-        miss: Why: ``hopeless`` (no speed would do), ``overload`` (not beside the rows before it) or
-            ``waited`` (time ran out before it began).
+        miss: Why: ``hopeless`` (not even alone from the beginning), ``overload`` (not beside the rows before
+            it), ``waited`` (time ran out before it began) or ``slow`` (time ran out while it was written).
     """
 
     tier: str | None = None

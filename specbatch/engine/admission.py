@@ -89,7 +89,7 @@ class Admission:
             most: Rows in flight; ``None``: as many as the job allows.
         """
         scheduler, most = self._scheduler, self._job.max_rows_in_flight if most is None else most
-        aside: set[Row] = set()  # rows that have nothing to win, and would cost others their promises
+        aside: set[Row] = set()  # rows that would cost others their promises
         while len(aside) < _ASIDE:
             free = len(scheduler.running) < most
             now = self._host.now()
@@ -98,7 +98,7 @@ class Admission:
                 row = self._most_urgent(free, aside)
                 if row is None:
                     return
-                if self._oversight.harms(row, now, scheduler.running):
+                if self._stays_out(row, now, aside):
                     aside.add(row)
                     continue
             if not scheduler.has_room_for(row) and not scheduler.make_way(row, now, self._oversight.movable):
@@ -136,7 +136,7 @@ class Admission:
             row = self._let_in(self._waiting.take_oldest(now), now, forced=True)
             if row is not None:
                 return row
-        for name in self._oversight.behind:
+        for name in self._oversight.owed_places(self._scheduler.running):
             row = self._of_tier(name, now)
             if row is not None:
                 return row
@@ -181,6 +181,12 @@ class Admission:
             row = self._let_in(self._waiting.take(now), now, forced=False)
             if row is not None and self._next_parked(now, aside) is row:
                 return row
+
+    def _stays_out(self, row: Row, now: float, aside: Collection[Row]) -> bool:
+        """Whether a row would cost others their promises, or goes behind one with a deadline that would."""
+        if _has_deadline(row) and any(map(_has_deadline, aside)):
+            return True
+        return self._oversight.harms(row, now, self._scheduler.running)
 
     def _next_parked(self, now: float, aside: Collection[Row]) -> Row | None:
         """The most urgent of the rows that are parked, not set aside, and do not wait for their turn."""
@@ -264,3 +270,8 @@ class Admission:
         """End a row that was let in."""
         self._rooms.end(row)
         self._host.deliver(failed_answer(row, status, fault, now))
+
+
+def _has_deadline(row: Row) -> bool:
+    """Whether it has one that can be kept as far as is known."""
+    return "deadline" in open_promises(row)

@@ -178,8 +178,8 @@ class Loop:
         seconds = pass_s + (0.0 if drafted is None else drafted.draft_s)
         why = self._policy.notice or ("" if drafted is None else drafted.fallback)
         step = self.stats.steps, self._host.now(), seconds
-        waiting = self._admission.tiers_waiting()
-        for owner in self._oversight.learn(step, work, verdicts, (self._policy.decisions, why), waiting):
+        tiers = {row.tier for row in self._scheduler.running}, self._admission.tiers_waiting()
+        for owner in self._oversight.learn(step, work, verdicts, (self._policy.decisions, why), tiers):
             self._admission.demote(owner)
         if self._speculator is None:
             return

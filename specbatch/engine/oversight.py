@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -119,15 +120,27 @@ class Oversight:
         """Whether a row that has not begun had better begin when rows in a hurry have ended."""
         return self.rests and self._turns.waits(row, now, [each for each in running if open_promises(each)])
 
+    def owed_places(self, running: Sequence[Row]) -> list[str]:
+        """Tiers that are owed tokens and have too few rows in flight for them, the one owed most first."""
+        flying = Counter(row.tier for row in running)
+        return [tier for tier in self.behind if flying[tier] < self._shares.rows_due(tier)]
+
     def sent_back(self, row: Row) -> None:
         """A row that was judged has not come in."""
         self._turns.forget(row)
 
     def harms(self, row: Row, now: float, running: Sequence[Row]) -> bool:
-        """Whether a row that has nothing to win would make others break their promises by joining them."""
-        if not row.standing.lost:
+        """Whether a row would make others break their promises by joining them.
+
+        Looked at are rows that have nothing to win, and those with a deadline: theirs is later than those of
+        the rows in flight, and it may still be met when some of these have ended.
+        """
+        company = self._company(running)
+        if row.standing.lost:
+            return self._hurts([row], now, company)
+        if "deadline" not in open_promises(row):
             return False
-        return self._hurts([row], now, self._company(running))
+        return self._foresight.would_hurt([row], now, company, self._shares.claimed)
 
     def spare(self, work: Sequence[Work], now: float) -> list[Work]:
         """A step without rows that have nothing to win, where they would make others break their promises."""
@@ -149,7 +162,7 @@ class Oversight:
         work: Sequence[Work],
         verdicts: Sequence[Verdict | None],
         decided: tuple[Mapping[Row, Decision], str],
-        waiting: Collection[str],
+        tiers: tuple[Collection[str], Collection[str]],
     ) -> list[str]:
         """See a step, before its rows are told.
 
@@ -158,7 +171,7 @@ class Oversight:
             work: What it did.
             verdicts: One for each item.
             decided: Decisions of the policy, and why it fell back to plain decoding, if it did.
-            waiting: Tiers of which rows wait.
+            tiers: Those of rows in flight, and those of rows that wait.
 
         Returns:
             Owners who have used up their quota with it.
@@ -173,7 +186,7 @@ class Oversight:
             tokens[item.row.tier] = tokens.get(item.row.tier, 0) + count
             if self.quotas.spend(item.row.prompt.owner, count) and item.row.prompt.owner is not None:
                 spent.append(item.row.prompt.owner)
-        self._shares.count(tokens, {*waiting, *(item.row.tier for item in work)})
+        self._shares.count(tokens, *tiers)
         self.behind = self._shares.behind()
         if pairs:
             self._write_down(step, pairs, decided, sum(item.count for item in work) - len(pairs))

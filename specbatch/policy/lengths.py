@@ -7,6 +7,8 @@ of lengths how many rows came that far, and how many of them ended there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from specbatch.rows import Row
 
 QUANTILE = 0.9
@@ -31,20 +33,23 @@ EDGES = _make_edges()
 
 
 class LengthModel:
-    """Remaining lengths of rows in flight; bounded memory, no randomness.
+    """Remaining lengths of rows; bounded memory, no randomness.
 
     Args:
         quantile: Share of rows that are meant to end within the prediction.
+        kind: Rows of one kind are taken to be alike; those of a tier unless told otherwise.
     """
 
-    def __init__(self, quantile: float = QUANTILE) -> None:
-        self._quantile = quantile
+    def __init__(
+        self, quantile: float = QUANTILE, kind: Callable[[Row], str] = lambda row: row.prompt.tier
+    ) -> None:
+        self._quantile, self._kind = quantile, kind
         self._tiers: dict[str, _Tier] = {}
         self._counted: dict[Row, tuple[_Tier, int]] = {}  # where each row counts, and in how many bins
 
     def advance(self, row: Row) -> None:
         """See how far a row in flight has come; it counts for the tier that it began in."""
-        tier, bin_ = self._counted.get(row) or (self._tiers.setdefault(row.prompt.tier, _Tier()), 0)
+        tier, bin_ = self._counted.get(row) or (self._tiers.setdefault(self._kind(row), _Tier()), 0)
         while bin_ < _BINS and EDGES[bin_] <= len(row.output):
             tier.came[bin_] += 1
             bin_ += 1
@@ -61,9 +66,9 @@ class LengthModel:
     def remaining(self, row: Row) -> int:
         """Tokens that the row will still write: as likely as asked for not more, never above its limit."""
         left = max(1, row.prompt.params.max_tokens - len(row.output))
-        if row not in self._counted:
+        tier, bins = self._counted.get(row) or (self._tiers.get(self._kind(row)), 1)
+        if tier is None:
             return left
-        tier, bins = self._counted[row]
         end = tier.end(bins - 1, self._quantile)
         return min(left, max(1, end - len(row.output)))
 

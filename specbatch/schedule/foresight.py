@@ -25,7 +25,7 @@ USUAL = 0.5
 """An answer is expected to be as long as this share of its tier's answers at most."""
 
 EVIDENCE = 4
-"""Answers of a tier that must have ended before their length is known."""
+"""Answers that must have ended before a length is known: of a tier, or of all where a tier has had fewer."""
 
 _SHARES = 20
 """Shares of accepted tokens are told apart by one in so many."""
@@ -34,6 +34,7 @@ _MARGIN = 0.05
 """Share by which times beside others may turn out longer than they are expected to be."""
 
 _LOOKED_AT = 8
+_MOST_CLAIMED = 0.9
 _LONG = 2**40
 _CONTEXT_STEP = 64
 _FORGET_EVERY = 16
@@ -63,6 +64,8 @@ class Foresight:
         self._costs, self._chunk, self._free = costs, chunk, free
         self._drafts = drafts and costs is not None and has_drafter(costs)
         self._lengths, self._ended = LengthModel(USUAL), dict[str, int]()
+        self._all_lengths = LengthModel(USUAL, lambda _: "")
+        self._opened: float | None = None  # when rows were first judged
         self._acceptance = Acceptance()
         self._token_s: dict[tuple[int, int, int, float], float] = {}
         self._steps, self._prompts = 0, 0.0
@@ -76,6 +79,7 @@ class Foresight:
             self._token_s.clear()
         for item, verdict in zip(work, verdicts, strict=True):
             self._lengths.advance(item.row)
+            self._all_lengths.advance(item.row)
             if item.drafted and verdict is not None:
                 self._acceptance.learn(item.row, item.drafted, len(verdict.path))
 
@@ -84,24 +88,32 @@ class Foresight:
         if row.output:
             self._ended[row.prompt.tier] = self._ended.get(row.prompt.tier, 0) + 1
         self._lengths.ended(row)
+        self._all_lengths.ended(row)
         self._acceptance.forget(row)
 
     def hopeless(self, row: Row, now: float) -> Broken | None:
-        """What the row could not be given if it were alone; in flight or waiting.
+        """What the row could not be given if it were alone from now on; in flight or waiting.
 
         Args:
             row: Its promises, and what it has written so far.
             now: Seconds on the run clock.
+
+        Returns:
+            ``hopeless`` as the reason only where it could not have been given that from the beginning either.
         """
+        self._opened = now if self._opened is None else self._opened
+        since = "waited" if row.admitted_at is None else "slow"
         over = _over(row, now)
         if over:
-            return Broken(over, "waited" if row.admitted_at is None else "slow")
+            return Broken(over, since)
         if self._costs is None or not open_promises(row):
             return None
-        # What was drafted badly so far may be followed by what is drafted well.
-        alone = AT_BEST * self._seconds_of_one(row, 1, least_share=AT_FIRST)
-        lost = self._lost(row, now, AT_BEST * self._prefill_s(row, 0), lambda tokens: tokens * alone)
-        return Broken(lost, "hopeless") if lost else None
+        lost = self._lost_alone(row, now)
+        if not lost:
+            return None
+        as_it_came = Row(row.prompt, standing=row.standing)
+        always = self._lost_alone(as_it_came, max(self._opened, row.prompt.arrival))
+        return Broken(lost, "hopeless" if lost <= always else since)
 
     def crowded(self, row: Row, now: float, beside: Sequence[Row], backlog: bool) -> Broken | None:
         """What the row cannot be given beside others, as they come to their ends.
@@ -115,7 +127,7 @@ class Foresight:
         if self._costs is None or not open_promises(row):
             return None
         others = [_LONG] * len(beside) if backlog else sorted(self._usual(each) for each in beside)
-        return self._beside(row, now, others, round(self._prompts))
+        return self._beside(row, now, self._usual(row), others, prompts=round(self._prompts))
 
     def cramped(self, row: Row, now: float, beside: Sequence[Row]) -> bool:
         """Whether a row may be too slow beside some others, if things go as badly as they may.
@@ -137,51 +149,66 @@ class Foresight:
         each_s = token_s(self._costs, 1 + len(fast), context, 0, drafting)
         return each_s > AT_BEST * 1e-3 * tpot_ms
 
-    def _beside(self, row: Row, now: float, others: Sequence[int], prompts: int) -> Broken | None:
-        """What the row cannot be given beside rows that write so many more tokens each, ascending.
+    def _beside(
+        self, row: Row, now: float, more: int, others: Sequence[int], *, prompts: int = 0, slower: float = 1.0
+    ) -> Broken | None:
+        """What a row that writes so many more tokens cannot be given beside others, theirs ascending.
 
-        Rows come and go: steps of several rows carry so many prompt tokens.
+        Rows come and go: steps of several rows carry so many prompt tokens, and take so many times as long.
         """
 
         def seconds(tokens: int) -> float:
-            return (1.0 + _MARGIN) * self._drained_s(row, tokens, others, prompts)
+            return slower * (1.0 + _MARGIN) * self._drained_s(row, tokens, others, prompts)
 
-        lost = self._lost(row, now, (1.0 + _MARGIN) * self._prefill_s(row, len(others)), seconds)
+        lost = self._lost(row, now, more, (1.0 + _MARGIN) * self._prefill_s(row, len(others)), seconds)
         return Broken(lost, "overload") if lost else None
 
-    def would_hurt(self, joining: Sequence[Row], now: float, beside: Sequence[Row]) -> bool:
-        """Whether some row keeps its promises, but not if these joined; the tightest rows are looked at.
+    def would_hurt(
+        self, joining: Sequence[Row], now: float, beside: Sequence[Row], claimed: float = 0.0
+    ) -> bool:
+        """Whether some row could keep its promises, but not if these joined; the tightest rows are looked at.
 
-        Rows beside it are taken to write as much as they may, since nobody is to be hurt by accident.
+        As long as nothing is known, rows are taken to write as much as they may: nobody is to be hurt by
+        accident, and who waits has lost nothing yet.
+
+        Args:
+            joining: Rows that might take part.
+            now: Seconds on the run clock.
+            beside: The rows that do.
+            claimed: Share of all tokens that others will have.
         """
         if self._costs is None or not beside or not joining:
             return False
-        # Prompts hold everybody up once, less the step that there would have been anyway.
-        count, delay = len(beside), 0.0
-        for row in joining:
-            if row.committed - row.cached > 1:
-                delay += self._prefill_s(row, count) - self._costs.step_s(
-                    count, float(row.committed), count, 0
-                )
-        promised = [each for each in beside if open_promises(each)]
+        holdups = {row: self._holdup_s(row, len(beside)) for row in (*beside, *joining)}
+        before, delay = sum(holdups[row] for row in beside), sum(holdups[row] for row in joining)
+        slower, promised = 1.0 / (1.0 - min(_MOST_CLAIMED, claimed)), list(filter(open_promises, beside))
         more = [self._lengths.remaining(row) for row in joining]
         for each in sorted(promised, key=lambda row: urgency_of(row, lambda _: 0, now))[:_LOOKED_AT]:
             left = sorted(self._lengths.remaining(other) for other in beside if other is not each)
-            joined = sorted([*left, *more])
-            if self._beside(each, now + delay, joined, 0) and not self._beside(each, now, left, 0):
+            own, joined = self._lengths.remaining(each), sorted([*left, *more])
+            then = now + before - holdups[each]
+            if self._beside(each, then + delay, own, joined, slower=slower) and not self._beside(
+                each, now, own, []
+            ):
                 return True
         return False
 
+    def _lost_alone(self, row: Row, now: float) -> frozenset[str]:
+        """Promises that do not hold in steps of its own."""
+        # What was drafted badly so far may be followed by what is drafted well.
+        token = AT_BEST * self._seconds_of_one(row, 1, least_share=AT_FIRST)
+        prefill_s = AT_BEST * self._prefill_s(row, 0)
+        return self._lost(row, now, self._usual(row), prefill_s, lambda tokens: tokens * token)
+
     def _lost(
-        self, row: Row, now: float, prefill_s: float, seconds: Callable[[int], float]
+        self, row: Row, now: float, more: int, prefill_s: float, seconds: Callable[[int], float]
     ) -> frozenset[str]:
-        """Promises that do not hold when the prompt and then tokens take this long."""
+        """Promises that do not hold when the prompt and then tokens take this long, so many more of them."""
         slo, gone, lost = row.prompt.slo, row.standing.lost, set[str]()
         first = row.first_token_at is None
         if slo.deadline is not None and "deadline" not in gone:
-            left = self._usual(row) - first
-            if now + prefill_s + seconds(left) > slo.deadline:
-                lost.add("deadline")
+            over = now + prefill_s + seconds(more - first) > slo.deadline
+            lost |= {"deadline"} if over else set()
         if slo.ttft_ms is not None and first and "ttft_ms" not in gone:
             over = now + prefill_s > row.prompt.arrival + 1e-3 * slo.ttft_ms
             lost |= {"ttft_ms"} if over else set()
@@ -196,9 +223,9 @@ class Foresight:
 
     def _usual(self, row: Row) -> int:
         """Tokens that the row will still write if it is like others; 1 as long as nothing is known."""
-        if self._ended.get(row.prompt.tier, 0) < EVIDENCE:
-            return 1
-        return self._lengths.remaining(row)
+        if self._ended.get(row.prompt.tier, 0) >= EVIDENCE:
+            return self._lengths.remaining(row)
+        return self._all_lengths.remaining(row) if sum(self._ended.values()) >= EVIDENCE else 1
 
     def _drained_s(self, row: Row, tokens: int, others: Sequence[int], prompts: int) -> float:
         """Seconds for some tokens beside rows that write so many more tokens each, ascending."""
@@ -221,6 +248,13 @@ class Foresight:
             known = token_s(self._costs, rows, context, prompts, drafting)
             self._token_s[rows, context, prompts, share] = known
         return known
+
+    def _holdup_s(self, row: Row, beside: int) -> float:
+        """Seconds for which what is left of its prompt holds up others: more than steps would take anyway."""
+        assert self._costs is not None, "nothing is predicted without costs"
+        if row.committed - row.cached <= 1:
+            return 0.0
+        return self._prefill_s(row, beside) - self._costs.step_s(beside, float(row.committed), beside, 0)
 
     def _prefill_s(self, row: Row, beside: int) -> float:
         """Seconds until the first token, beside rows that write one token a step."""

@@ -198,7 +198,7 @@ def test_shares_hold_while_both_have_rows_and_nothing_is_withheld_otherwise() ->
     tiers = {**TIERS, "batch": {"priority": 50, "share": 0.25}}
     outcome = run([*urgent, *batch], tiered("off", tiers=tiers), profile=False)
     stats = outcome.stats
-    assert stats.achieved_tokens["batch"] >= stats.entitled_tokens["batch"] - 1
+    assert stats.achieved_tokens["batch"] >= stats.entitled_tokens["batch"] - SLOTS, "but for a step"
     ends = {
         name: max(a.finished_at for a in outcome.answers.values() if a.tier == name)
         for name in ("gold", "batch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -214,3 +215,22 @@ def test_the_longest_step_is_the_one_at_which_needs_reach_what_there_is(
     assert table.shape == (2, 2)
     assert table[0, 0] == at
     assert Need(((3.0, 0.0),)).least_at(1.0) == 3.0
+
+
+def test_a_row_that_has_not_begun_is_expected_to_be_like_others() -> None:
+    model = LengthModel()
+    for _ in range(200):
+        end_at(model, 30)
+    assert 30 <= model.remaining(row(Slo())) <= 32
+    assert model.remaining(row(Slo(), 0, max_tokens=12)) == 12
+
+
+def test_tiers_are_told_apart_unless_rows_are_of_one_kind() -> None:
+    by_tier, all_alike = LengthModel(), LengthModel(kind=lambda _: "")
+    other = row(Slo())
+    other.prompt = replace(other.prompt, tier="another")
+    for model in (by_tier, all_alike):
+        for _ in range(200):
+            end_at(model, 30)
+    assert by_tier.remaining(other) == 100
+    assert 30 <= all_alike.remaining(other) <= 32
