@@ -67,7 +67,7 @@ class JobConfig(BaseModel):
     ] = "auto"
     activations: Annotated[
         Literal["auto", "int8", "float32"],
-        Field(description="what the compiled kernels multiply quantised weights with"),
+        Field(description="what the compiled kernels multiply quantised weights with (auto: int8)"),
     ] = "auto"
     quantize: Annotated[
         Literal["q8_0", "q4_0"] | None, Field(description="quantise a float checkpoint when it is loaded")
@@ -216,8 +216,7 @@ class JobConfig(BaseModel):
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} both say what the prompt is; give one of them")
         self._check_drafter()
-        if self.activations == "int8" and self.kernels == "torch":
-            raise ValueError("activations 'int8' is for compiled kernels; leave out kernels 'torch', or this")
+        self._check_arithmetic()
         if self.deadline is not None:
             try:
                 Moment.parse(self.deadline, self.tz)
@@ -228,6 +227,14 @@ class JobConfig(BaseModel):
         if "" in self.stop:
             raise ValueError("stop must not contain an empty string")
         return self
+
+    def _check_arithmetic(self) -> None:
+        if self.activations == "int8" and self.kernels == "torch":
+            raise ValueError("activations 'int8' is for compiled kernels; leave out kernels 'torch', or this")
+        if self.device == "cpu" and self.dtype not in ("auto", "float32"):
+            raise ValueError(f"dtype '{self.dtype}' is not supported on the CPU; use 'float32'")
+        if self.device == "cuda" and self.kernels == "compiled":
+            raise ValueError("kernels 'compiled' work on the CPU only; leave out device 'cuda', or this")
 
     def _check_drafter(self) -> None:
         if self.drafter == "model" and self.draft_model is None:

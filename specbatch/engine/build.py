@@ -160,7 +160,7 @@ def _rounded(job: JobConfig, decoder: PackedDecoder) -> str:
     if job.activations == "int8":
         raise UsageError(
             "--activations int8 is for quantised weights, and the weights of this model are not quantised",
-            "use --quantize q8_0, or leave --activations out",
+            "leave --activations out; --quantize q8_0 would quantise the weights, which changes the model",
         )
     return ""
 
