@@ -33,6 +33,9 @@ _SHARES = 20
 _MARGIN = 0.05
 """Share by which times beside others may turn out longer than they are expected to be."""
 
+_CARE = 0.15
+"""The same where others would be hurt: machines slow down for a while, and who waits may come in a step later."""
+
 _LOOKED_AT = 8
 _MOST_CLAIMED = 0.9
 _LONG = 2**40
@@ -63,7 +66,7 @@ class Foresight:
     def __init__(self, costs: Costs | None, chunk: int, drafts: bool, free: bool = False) -> None:
         self._costs, self._chunk, self._free = costs, chunk, free
         self._drafts = drafts and costs is not None and has_drafter(costs)
-        self._lengths, self._ended = LengthModel(USUAL), dict[str, int]()
+        self._lengths, self._longest, self._ended = LengthModel(USUAL), LengthModel(), dict[str, int]()
         self._all_lengths = LengthModel(USUAL, lambda _: "")
         self._opened: float | None = None  # when rows were first judged
         self._acceptance = Acceptance()
@@ -78,8 +81,8 @@ class Foresight:
         if self._steps % _FORGET_EVERY == 0:
             self._token_s.clear()
         for item, verdict in zip(work, verdicts, strict=True):
-            self._lengths.advance(item.row)
-            self._all_lengths.advance(item.row)
+            for lengths in (self._lengths, self._longest, self._all_lengths):
+                lengths.advance(item.row)
             if item.drafted and verdict is not None:
                 self._acceptance.learn(item.row, item.drafted, len(verdict.path))
 
@@ -87,8 +90,8 @@ class Foresight:
         """A row has left the engine."""
         if row.output:
             self._ended[row.prompt.tier] = self._ended.get(row.prompt.tier, 0) + 1
-        self._lengths.ended(row)
-        self._all_lengths.ended(row)
+        for lengths in (self._lengths, self._longest, self._all_lengths):
+            lengths.ended(row)
         self._acceptance.forget(row)
 
     def hopeless(self, row: Row, now: float) -> Broken | None:
@@ -150,17 +153,25 @@ class Foresight:
         return each_s > AT_BEST * 1e-3 * tpot_ms
 
     def _beside(
-        self, row: Row, now: float, more: int, others: Sequence[int], *, prompts: int = 0, slower: float = 1.0
+        self,
+        row: Row,
+        now: float,
+        more: int,
+        others: Sequence[int],
+        *,
+        prompts: int = 0,
+        slower: float = 1.0 + _MARGIN,
     ) -> Broken | None:
         """What a row that writes so many more tokens cannot be given beside others, theirs ascending.
 
-        Rows come and go: steps of several rows carry so many prompt tokens, and take so many times as long.
+        Rows come and go: steps of several rows carry so many prompt tokens. All takes so many times as long
+        as expected.
         """
 
         def seconds(tokens: int) -> float:
-            return slower * (1.0 + _MARGIN) * self._drained_s(row, tokens, others, prompts)
+            return slower * self._drained_s(row, tokens, others, prompts)
 
-        lost = self._lost(row, now, more, (1.0 + _MARGIN) * self._prefill_s(row, len(others)), seconds)
+        lost = self._lost(row, now, more, slower * self._prefill_s(row, len(others)), seconds)
         return Broken(lost, "overload") if lost else None
 
     def would_hurt(
@@ -168,8 +179,8 @@ class Foresight:
     ) -> bool:
         """Whether some row could keep its promises, but not if these joined; the tightest rows are looked at.
 
-        As long as nothing is known, rows are taken to write as much as they may: nobody is to be hurt by
-        accident, and who waits has lost nothing yet.
+        Rows are taken to be longer than most, and as long as nothing is known to write as much as they may:
+        nobody is to be hurt by accident, and who waits has lost nothing yet.
 
         Args:
             joining: Rows that might take part.
@@ -179,19 +190,25 @@ class Foresight:
         """
         if self._costs is None or not beside or not joining:
             return False
-        holdups = {row: self._holdup_s(row, len(beside)) for row in (*beside, *joining)}
-        before, delay = sum(holdups[row] for row in beside), sum(holdups[row] for row in joining)
-        slower, promised = 1.0 / (1.0 - min(_MOST_CLAIMED, claimed)), list(filter(open_promises, beside))
-        more = [self._lengths.remaining(row) for row in joining]
-        for each in sorted(promised, key=lambda row: urgency_of(row, lambda _: 0, now))[:_LOOKED_AT]:
-            left = sorted(self._lengths.remaining(other) for other in beside if other is not each)
-            own, joined = self._lengths.remaining(each), sorted([*left, *more])
-            then = now + before - holdups[each]
-            if self._beside(each, then + delay, own, joined, slower=slower) and not self._beside(
-                each, now, own, []
-            ):
+        everybody = [*beside, *joining]
+        slower = (1.0 + _CARE) / (1.0 - min(_MOST_CLAIMED, claimed))
+        holdups = {row: slower * self._holdup_s(row, len(beside)) for row in everybody}
+        begin = now + sum(holdups.values())
+        promised = [each for each in beside if open_promises(each)]
+        for each in sorted(promised, key=lambda row: self._latest_start(row, now, len(beside)))[:_LOOKED_AT]:
+            own, others = self._longest.remaining(each), [other for other in everybody if other is not each]
+            left = sorted(map(self._longest.remaining, others))
+            together = self._beside(each, begin - holdups[each], own, left, slower=slower)
+            if together and not self._beside(each, now, own, []):
                 return True
         return False
+
+    def _latest_start(self, row: Row, now: float, rows: int) -> float:
+        """When what is left of the row has to begin in steps of so many rows, seconds on the run clock."""
+        due, deadline = urgency_of(row, lambda _: 0, now).due, row.prompt.slo.deadline
+        if deadline is None or "deadline" in row.standing.lost:
+            return due
+        return min(due, deadline - self._longest.remaining(row) * self._seconds_of_one(row, rows))
 
     def _lost_alone(self, row: Row, now: float) -> frozenset[str]:
         """Promises that do not hold in steps of its own."""
