@@ -34,7 +34,7 @@ _MARGIN = 0.05
 """Share by which times beside others may turn out longer than they are expected to be."""
 
 _CARE = 0.15
-"""The same where others would be hurt: machines slow down for a while, and who waits may come in a step later."""
+"""The same where others would be hurt: machines slow down for a while; who waits may come in soon after."""
 
 _LOOKED_AT = 8
 _MOST_CLAIMED = 0.9
