@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-_EVERY, _SELDOM = 4, 16
-"""Of so many steps one asks where the last one had no use for what it got, or none lately had."""
+_EVERY, _SELDOM = 4, 32
+"""Of so many steps one asks where the last time that paid, or where it has not for long."""
 
 _MARGIN = 1.5
 """So many times what asking takes it must have gained, on average, for every step to ask."""
@@ -22,7 +22,7 @@ class Asking:
     """
 
     def __init__(self) -> None:
-        self._gain = _HOPE
+        self._gain, self._price = _HOPE, 0.0
         self._asked, self._every = 0, _EVERY
 
     def is_due(self, step: int, price: float) -> bool:
@@ -34,10 +34,10 @@ class Asking:
         """
         if self._gain < _MARGIN * price and step < self._asked + self._every:
             return False
-        self._asked = step
+        self._asked, self._price = step, price
         return True
 
     def found(self, gain: float) -> None:
         """What a step that asked gains by what it got, as a share of its rate; 0 where it took nothing."""
         self._gain += (gain - self._gain) / _MEMORY
-        self._every = _EVERY if gain > 0.0 else min(2 * self._every, _SELDOM)
+        self._every = _EVERY if gain > self._price else min(2 * self._every, _SELDOM)

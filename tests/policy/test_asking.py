@@ -24,7 +24,7 @@ def test_every_step_asks_while_the_mean_gain_is_worth_the_price() -> None:
 def test_what_never_pays_is_asked_for_ever_more_seldom_and_never_given_up() -> None:
     steps = asked(Asking(), range(1, 401), price=0.04, gain=0.0)
     gaps = [b - a for a, b in pairwise(steps)]
-    assert gaps[-10:] == [16] * 10
+    assert gaps[-8:] == [32] * 8
     assert gaps == sorted(gaps)
 
 
@@ -35,6 +35,12 @@ def test_a_gain_below_the_price_does_not_bring_it_back_and_one_above_does() -> N
     asking = Asking()
     asked(asking, range(1, 301), price=0.2, gain=0.0)
     assert len(asked(asking, range(301, 461), price=0.2, gain=2.0)) > 100
+
+
+def test_gains_below_the_price_count_as_none() -> None:
+    steps = asked(Asking(), range(1, 401), price=0.2, gain=0.1)
+    gaps = [b - a for a, b in pairwise(steps)]
+    assert gaps[-8:] == [32] * 8
 
 
 def test_what_costs_nothing_is_always_asked_for() -> None:
