@@ -23,6 +23,7 @@ from specbatch.policy.rest import Plan, Rest, done
 from specbatch.policy.review import EVERY, Review
 from specbatch.policy.selection import select
 from specbatch.policy.standing import CALM, Crowd, Seen, Standing, crowd_of, differ, standing_of
+from specbatch.policy.starts import held_back
 from specbatch.policy.trial import Trials, hoped
 from specbatch.rows import Row
 from specbatch.tree import TokenTree
@@ -77,6 +78,7 @@ class AutoPolicy(CostedPolicy):
         self._steps += 1
         self._trials.step()
         self._standing, self._hurried, costs = self._calm, frozenset[Row](), self._costs
+        work = work if costs is None else done(work, held_back(work, now))
         view = view_of(work, now, self.largest.nodes * len(work))
         if costs is None or not any(map(promises, view.rows)):
             return self._rest.keep(work, {})

@@ -11,7 +11,8 @@ from specbatch.policy.base import EvenPolicy, StepView, view_of
 from specbatch.policy.costed import Instruments
 from specbatch.policy.lengths import LengthModel
 from specbatch.policy.need import need_of, promises
-from specbatch.policy.rest import Rest
+from specbatch.policy.rest import Rest, done
+from specbatch.policy.starts import held_back
 from specbatch.rows import Row
 from specbatch.work import Work
 
@@ -37,6 +38,7 @@ class RestingPolicy(EvenPolicy):
 
     def defer(self, work: Sequence[Work], now: float) -> list[Work]:
         """Rows with time sit out while others need a faster step."""
+        work = list(work) if self._costs is None else done(work, held_back(work, now))
         view = view_of(work, now, 0)
         for row in view.rows:
             self._lengths.advance(row)
