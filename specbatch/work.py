@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from specbatch.rows import Row
 from specbatch.tree import TokenTree
 
+PIECE = 16
+"""Prompt tokens that are done or left out together where a prompt is not done in one go."""
+
 
 @dataclass(frozen=True, slots=True)
 class Work:

@@ -145,7 +145,7 @@ class AutoPolicy(CostedPolicy):
 
     def wanted(self, view: StepView, costs: Costs) -> list[TreeShape | None]:
         """Trees as chosen for the rows of which something is expected, probes, and what is free."""
-        calmly = self._standing is self._calm  # what promises ask for has been weighed by now
+        calmly = not self._hurried  # what promises ask for has been weighed by now
         if calmly and self._review.is_due(self._steps, self._forecast.total, self._standing, view.rows):
             calm = (choice for choice in self._menu if not choice.urgent_only)
             others = [self._prospect(choice, view, CALM) for choice in calm]

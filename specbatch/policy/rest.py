@@ -13,10 +13,7 @@ from specbatch.policy.deferral import Floats, Integers, Length, Seats, sit_out
 from specbatch.policy.lengths import LengthModel
 from specbatch.policy.need import NONE, Need, Needs, slack_s
 from specbatch.rows import Row
-from specbatch.work import Work
-
-_PIECE = 16
-"""Prompt tokens that are done or left out together."""
+from specbatch.work import PIECE, Work
 
 
 class Rest:
@@ -146,8 +143,8 @@ def done(work: Sequence[Work], left_out: Mapping[int, int]) -> list[Work]:
 def _pieces(i: int, item: Work, place: int) -> list[_Piece]:
     if place >= 0:
         return [_Piece(i, place, 0, 0)]
-    starts = range(0, item.count, _PIECE)
-    return [_Piece(i, -1, min(_PIECE, item.count - start), turn) for turn, start in enumerate(starts)]
+    starts = range(0, item.count, PIECE)
+    return [_Piece(i, -1, min(PIECE, item.count - start), turn) for turn, start in enumerate(starts)]
 
 
 def _length(costs: Costs, view: StepView) -> Length:

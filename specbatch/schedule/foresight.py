@@ -147,9 +147,7 @@ class Foresight:
         fast = [each for each in beside if (each.prompt.slo.tpot_ms or math.inf) < 2.0 * tpot_ms]
         if not fast:
             return False
-        drafting = Drafting(AT_WORST, self._free) if self._drafts else None
-        context = _CONTEXT_STEP * (row.committed // _CONTEXT_STEP + 1)
-        each_s = token_s(self._costs, 1 + len(fast), context, 0, drafting)
+        each_s = self._token_at(1 + len(fast), row.committed, 0, AT_WORST)
         return each_s > AT_BEST * 1e-3 * tpot_ms
 
     def _beside(
@@ -255,10 +253,13 @@ class Foresight:
 
     def _seconds_of_one(self, row: Row, rows: int, prompts: int = 0, least_share: float = 0.0) -> float:
         """Seconds per token of each of so many rows, drafting where that is faster."""
-        assert self._costs is not None, "nothing is predicted without costs"
-        context = _CONTEXT_STEP * (row.committed // _CONTEXT_STEP + 1)
-        prompts = prompts if rows > 1 else 0
         share = math.ceil(_SHARES * max(least_share, self._acceptance.at_best(row))) / _SHARES
+        return self._token_at(rows, row.committed, prompts if rows > 1 else 0, share)
+
+    def _token_at(self, rows: int, committed: int, prompts: int, share: float) -> float:
+        """The same with so many committed tokens each, if such a share of the drafted tokens is accepted."""
+        assert self._costs is not None, "nothing is predicted without costs"
+        context = _CONTEXT_STEP * (committed // _CONTEXT_STEP + 1)
         known = self._token_s.get((rows, context, prompts, share))
         if known is None:
             drafting = Drafting(share, self._free) if self._drafts else None

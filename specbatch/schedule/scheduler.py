@@ -17,10 +17,7 @@ from specbatch.pages import PagePool
 from specbatch.rows import Row
 from specbatch.schedule.urgency import Urgency, open_promises, urgency_of
 from specbatch.tree import TokenTree
-from specbatch.work import Work
-
-PIECE = 16
-"""Prompt tokens that rows get on by together which are not to stand still any longer."""
+from specbatch.work import PIECE, Work
 
 MOST_MOVES = 3
 """A row that has lost its pages so often keeps its place against rows that wait, unless it is lost anyway."""

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from specbatch.pages import PagePool
 from specbatch.rows import Prompt, Row, SamplingParams
-from specbatch.schedule.scheduler import PIECE, Limits, Scheduler
+from specbatch.schedule.scheduler import Limits, Scheduler
 from specbatch.slo import Slo
+from specbatch.work import PIECE
 
 PRIORITY = {"urgent": 0, "batch": 9}
 
