@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Protocol
 
@@ -132,8 +132,10 @@ class Admission:
         ]
         if long:
             return min(long, key=lambda row: (row.prompt.arrival, row.prompt.row_index))
-        while self._waiting.has_waited_too_long(now):
-            row = self._let_in(self._waiting.take_oldest(now), now, forced=True)
+        for _ in range(_ASIDE):
+            if not self._waiting.has_waited_too_long(now):
+                break
+            row = self._let_in(self._waiting.take_oldest(now), now, lambda row: self._overstays(row, now))
             if row is not None:
                 return row
         for name in self._oversight.owed_places(self._scheduler.running):
@@ -149,15 +151,16 @@ class Admission:
     def _of_tier(self, name: str, now: float) -> Row | None:
         """The most urgent row of a tier."""
         tier, scheduler = self._tiers.index(name), self._scheduler
-        while True:
+        for _ in range(_ASIDE):
             own = [row for row in scheduler.parked if row.tier == name]
             parked = min(own, key=lambda row: scheduler.urgency(row, now), default=None)
             first = self._waiting.peek(now, tier)
             if first is None or (parked is not None and scheduler.urgency(parked, now) <= first):
                 return parked
-            row = self._let_in(self._waiting.take(now, tier), now, forced=True)
+            row = self._let_in(self._waiting.take(now, tier), now, lambda row: row.tier == name)
             if row is not None:
                 return row
+        return None
 
     def _most_urgent(self, free: bool, aside: Collection[Row]) -> Row | None:
         """The next row to admit, parked with its tokens; ``None`` when nobody may come in.
@@ -178,7 +181,7 @@ class Admission:
                 if parked.admitted_at is not None or self._as_before(parked, now, first):
                     return parked
                 continue
-            row = self._let_in(self._waiting.take(now), now, forced=False)
+            row = self._let_in(self._waiting.take(now), now)
             if row is not None and self._next_parked(now, aside) is row:
                 return row
 
@@ -210,13 +213,15 @@ class Admission:
             self._finish(row, Status.REJECTED, overloaded(broken), now)
         return broken is None and open_promises(row) == before
 
-    def _let_in(self, row_index: int, now: float, *, forced: bool) -> Row | None:
+    def _let_in(
+        self, row_index: int, now: float, may_pass: Callable[[Row], bool] = lambda _: False
+    ) -> Row | None:
         """Fetch and judge a row, and park it; ``None`` where it is refused, rejected or has to wait again.
 
         Args:
             row_index: The row that was taken last.
             now: Seconds on the run clock.
-            forced: It comes in whatever it may still win.
+            may_pass: Whether it goes before more urgent rows; asked when its tier and promises are settled.
         """
         try:
             row = self._fetch(row_index)
@@ -228,7 +233,7 @@ class Admission:
             self._host.deliver(failed_answer(row, Status.REJECTED, overloaded(broken), now))
             return None
         place, first = self._scheduler.urgency(row, now), self._waiting.peek(now)
-        if not forced and first is not None and first < place:
+        if first is not None and first < place and not may_pass(row):
             self._sent_back[row_index] = (row.standing, row.prompt.slo)
             self._oversight.sent_back(row)
             self._waiting.put_back(place, self._tiers.index(row.tier), deadline_in_force(row))

@@ -85,8 +85,11 @@ class Oversight:
         return min(self.promised_progress(row), self._tiers[row.tier].min_progress or MIN_PROGRESS)
 
     def movable(self, row: Row) -> bool:
-        """Whether a row may lose its place: not where progress or a share was promised."""
-        return self._tiers[row.tier].min_progress is None and row.tier not in self.behind
+        """Whether a row may lose its place: not where progress or a share was promised, or it waited long."""
+        tier, begun = self._tiers[row.tier], row.admitted_at
+        if tier.max_wait is not None and begun is not None and begun > row.prompt.arrival + tier.max_wait:
+            return False
+        return tier.min_progress is None and row.tier not in self.behind
 
     def judge(
         self, row: Row, now: float, running: Sequence[Row] | None, waiting: Urgency | None = None

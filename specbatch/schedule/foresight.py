@@ -229,7 +229,7 @@ class Foresight:
             lost |= {"ttft_ms"} if over else set()
         if slo.tpot_ms is not None and "tpot_ms" not in gone:
             # Arrears can be made up for until the last token, which may be the last one allowed.
-            left = max(1, row.prompt.params.max_tokens - len(row.output))
+            left = row.prompt.params.max_tokens - max(1, len(row.output))
             elapsed = 0.0 if row.first_token_at is None else now - row.first_token_at
             written = max(0, len(row.output) - 1)
             if elapsed + seconds(left) > 1e-3 * slo.tpot_ms * (written + left):

@@ -71,3 +71,30 @@ def test_nobody_with_more_time_goes_before_one_that_has_to_wait() -> None:
     kept = [i for i in range(8) if outcome.answers[i].slo_met]
     assert 0 < len(kept) < 8
     assert min(at or 0.0 for at in begun[8:]) > max(begun[i] or 0.0 for i in kept)
+
+
+def test_a_row_that_waited_as_long_as_it_may_keeps_the_place_it_gets() -> None:
+    tiers = {**TIERS, "batch": {"priority": 50, "max_wait": 3 * TOKEN_S}}
+    rows = [row(i, "gold") for i in range(12)] + [row(90, "batch")]
+    outcome = run(rows, tiered("off", tiers=tiers, max_rows_in_flight=1))
+    answer = outcome.answers[90]
+    assert answer.num_preemptions == 0
+    assert answer.finished_at < sorted(outcome.answers[i].finished_at for i in range(12))[2]
+
+
+def test_a_share_brings_in_no_rows_that_are_no_longer_of_its_tier() -> None:
+    """Their owner's quota is used up: they run under the default tier, which has no share."""
+    tiers = {**TIERS, "loose": {"priority": 20, "share": 0.1}, "rest": {"priority": 30}}
+    rows = [replace(row(i, "loose"), owner="lab") for i in range(30)]
+    rows += [row(100 + i, "gold") for i in range(30)]
+    settings = {"tiers": tiers, "default_tier": "rest", "owners": {"lab": {"quota": 5}}}
+    outcome = run(rows, tiered("off", max_rows_in_flight=8, **settings), profile=False)
+    last = max(outcome.answers[100 + i].admitted_at or 0.0 for i in range(30))
+    early = [i for i in range(30) if (outcome.answers[i].admitted_at or 0.0) < last]
+    assert len(early) <= 8, "those that began before the quota was used up, and one step of places"
+
+
+def test_one_token_alone_breaks_no_promise_of_a_time_per_token() -> None:
+    params = SamplingParams(max_tokens=1)
+    outcome = run([row(0, "vip", Slo(tpot_ms=0.001), params=params)], tiered("dspark"))
+    assert outcome.answers[0].slo_met
