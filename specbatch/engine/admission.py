@@ -127,15 +127,14 @@ class Admission:
 
     def _due_for_a_place(self, now: float) -> Row | None:
         """The row that has waited too long, or one of a tier that is owed tokens; ``None`` without any."""
-        long = [
-            row for row in self._scheduler.parked if row.admitted_at is None and self._overstays(row, now)
-        ]
+        overstays = self._oversight.overstays
+        long = [row for row in self._scheduler.parked if row.admitted_at is None and overstays(row, now)]
         if long:
             return min(long, key=lambda row: (row.prompt.arrival, row.prompt.row_index))
         for _ in range(_ASIDE):
             if not self._waiting.has_waited_too_long(now):
                 break
-            row = self._let_in(self._waiting.take_oldest(now), now, lambda row: self._overstays(row, now))
+            row = self._let_in(self._waiting.take_oldest(now), now, lambda row: overstays(row, now))
             if row is not None:
                 return row
         for name in self._oversight.owed_places(self._scheduler.running):
@@ -143,10 +142,6 @@ class Admission:
             if row is not None:
                 return row
         return None
-
-    def _overstays(self, row: Row, now: float) -> bool:
-        longest = self._job.tiers[row.tier].max_wait
-        return longest is not None and row.prompt.arrival + longest < now
 
     def _of_tier(self, name: str, now: float) -> Row | None:
         """The most urgent row of a tier."""

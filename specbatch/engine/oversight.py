@@ -86,10 +86,14 @@ class Oversight:
 
     def movable(self, row: Row) -> bool:
         """Whether a row may lose its place: not where progress or a share was promised, or it waited long."""
-        tier, begun = self._tiers[row.tier], row.admitted_at
-        if tier.max_wait is not None and begun is not None and begun > row.prompt.arrival + tier.max_wait:
+        if row.admitted_at is not None and self.overstays(row, row.admitted_at):
             return False
-        return tier.min_progress is None and row.tier not in self.behind
+        return self._tiers[row.tier].min_progress is None and row.tier not in self.behind
+
+    def overstays(self, row: Row, at: float) -> bool:
+        """Whether a row that waits until then, seconds on the run clock, waits longer than its tier says."""
+        longest = self._tiers[row.tier].max_wait
+        return longest is not None and row.prompt.arrival + longest < at
 
     def judge(
         self, row: Row, now: float, running: Sequence[Row] | None, waiting: Urgency | None = None
